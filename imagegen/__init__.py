@@ -1,8 +1,4 @@
-"""Image generation by draft-and-verify: models, adapters, drafters and acceptance rules over one decoding loop.
-
-This package holds models of discrete tokens, for images and for videos frame by frame. Models of continuous tokens are
-in `continuous`.
-"""
+"""Image generation by draft-and-verify: discrete tokens, for images and for videos by frame; `continuous` has vectors."""
 
 from __future__ import annotations
 

@@ -21,24 +21,18 @@ from mmspec.imagegen.user_code import check_code
 
 
 class AnyOrderTarget(MaskFilledTarget, ImageTarget):
-    """A batch of images that is filled in the order the drafter chooses. Forced values are known from the start.
-
-    A draft names the place of every node in `Draft.index`; the place `total` is padding. Roots hold known values; an
-    invalid root is fed but not stored. A node attends to the prompt, its ancestors, and every place up to its own that
-    is stored or fed as a valid root. Empty places, whose zero keys would take part of the softmax, and drafts of other
-    chains are hidden. Place i uses cache slot P + i, so feeding a place again overwrites its keys and values; only the
-    drafter decides to do so. A verdict's correction int64 [B, N] is the value behind each node, -1 for none. It is
-    stored where the draft leaves that place open and its value is not known.
-
-    Attributes:
-        stored: bool [B, total], the places whose keys and values are in the cache and belong to their current value.
-    """
+    """A batch of images that is filled in the order the drafter chooses; forced values are known from the start.
+    `Draft.index` has the place of every node; `total` is padding. Roots hold known values; an invalid root is fed but
+    not stored. A node attends to the prompt, its ancestors, and every place up to its own that is stored or fed as a
+    valid root. Empty places, whose zero keys would take part of the softmax, and drafts of other chains are hidden.
+    Place i uses cache slot P + i, so feeding it again overwrites its keys and values. A correction int64 [B, N] is the
+    value behind each node, -1 for none, stored where that place is open and not known."""
 
     def __init__(self, model: ImageModel, condition: object, **settings: Any):
         super().__init__(model, condition, **settings)
         forced = self.geometry.forced.to(self.device)
         self._stored = torch.zeros_like(self._known)
-        self.stored = self._stored[:, :-1]
+        self.stored = self._stored[:, :-1]  # places whose cached keys and values are of their current value
         self.values += forced.clamp_min(0)
         self.known |= forced >= 0
         self._column = torch.arange(self.total, device=self.device)
@@ -105,11 +99,8 @@ class AnyOrderTarget(MaskFilledTarget, ImageTarget):
 
 
 class AnyOrderRule(Rule):
-    """Base of the relaxed rules over an `AnyOrderTarget`. The root of every chain is accepted.
-
-    The correction int64 [B, N] holds a value behind the last accepted node of each chain, and -1 elsewhere. Chain c
-    draws from lane c of the round's random numbers, so a single chain draws the values of plain decoding.
-    """
+    """Base of the relaxed rules; the root of every chain is accepted. The correction int64 [B, N] holds a value behind
+    each chain's last accepted node, else -1. Chain c draws from lane c, so a single chain gives plain decoding's."""
 
     exact = False
 
@@ -123,16 +114,7 @@ class AnyOrderRule(Rule):
         return verdict
 
     def law(self, evidence: Evidence, draft: Draft, end: Tensor) -> Tensor:
-        """Return the distributions of the values behind the last accepted nodes.
-
-        Args:
-            evidence: The target's scores.
-            draft: The scored draft.
-            end: int64 [B, C], the last accepted node of each chain.
-
-        Returns:
-            Unnormalised probabilities float [B, C, V].
-        """
+        """Return unnormalised probabilities float [B, C, V] behind each chain's last node `end` int64 [B, C]."""
         return law_of(gather_nodes(evidence.scores, end))
 
 
@@ -147,12 +129,7 @@ def is_root(tree: Tree) -> Tensor:
 
 
 def accepted_from_root(tree: Tree, keep: Tensor) -> Tensor:
-    """Return bool [B, N], the nodes that are accepted together with all their ancestors.
-
-    Args:
-        tree: The draft's tree.
-        keep: bool [B, N], the nodes that passed their test; roots always count as passed.
-    """
+    """Return bool [B, N], the nodes of `keep` bool [B, N] whose ancestors are all in it; roots always are."""
     return (tree.ancestor <= (keep | is_root(tree))[:, None, :]).all(-1)
 
 
@@ -170,12 +147,6 @@ class AnyOrderDecoding(ABC):
     __slots__ = ()
 
     def prepare(self, model: ImageModel, request: ImageRequest) -> tuple[AnyOrderTarget, Self, Rule]:
-        """Return the target, the drafter and the rule of a resolved request.
-
-        Raises:
-            UnsupportedCombination: The request names a rule.
-            ValueError: Users' code is around the model's modules.
-        """
         if request.rule is not None:
             rule = getattr(request.rule, "name", request.rule)
             raise UnsupportedCombination(
@@ -187,4 +158,4 @@ class AnyOrderDecoding(ABC):
 
     @abstractmethod
     def rule(self, model: ImageModel) -> Rule:
-        """Return the rule that verifies this decoding's drafts on `model`."""
+        """Return the rule of this decoding's drafts on `model`."""

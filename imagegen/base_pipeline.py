@@ -49,11 +49,7 @@ class ImageOutput:
         return [None if frames is None else frames[0] for frames in self.videos]
 
     def arrays(self) -> np.ndarray:
-        """Return all frames as uint8 [B, F, H, W, 3].
-
-        Raises:
-            ValueError: A row failed, or the request asked for no pixels.
-        """
+        """Return all frames as uint8 [B, F, H, W, 3]."""
         if not self.videos or any(frames is None for frames in self.videos):
             raise ValueError(f"videos: expected the frames of every row, got {list(self.errors.values()) or 'no pixels'}; use "
                              "`videos` for the rows that did not fail, and pixels=True")  # fmt: skip
@@ -67,24 +63,14 @@ def to_pil(pixels: Tensor) -> list[Image]:
 
 
 class PixelModel(Protocol):
-    """A model that decodes tokens to pixels.
-
-    Attributes:
-        no_pixels: A sentence that says why tokens cannot be decoded; None where they can.
-    """
-
-    no_pixels: str | None
+    no_pixels: str | None  # why tokens cannot be decoded; None where they can
 
     def decode(self, tokens: Tensor) -> Tensor:
         """Return pixels float32 [B * frames, 3, H, W] in 0..1; an image has a single frame."""
 
 
 class BasePipeline:
-    """Base of the pipelines over a model.
-
-    A subclass sets the settings of its requests (`Request`), returns the tokens of its target, and registers loaders
-    for the parts that decoding texts name.
-    """
+    """Base of the pipelines. A subclass sets `Request`, and loaders for the parts that decoding texts name."""
 
     model: PixelModel
     Request: ClassVar[type[PipelineRequest]]
@@ -98,19 +84,8 @@ class BasePipeline:
 
     @torch.no_grad()
     def __call__(self, prompts: object, *, pixels: bool = True, **settings: Any) -> ImageOutput:
-        """Generate an image or a video for each prompt.
-
-        Args:
-            prompts: Class labels, texts, or other inputs of the model.
-            pixels: False leaves the tokens undecoded.
-            settings: The fields of the pipeline's `Request`, which describes them.
-
-        Returns:
-            The images, their tokens and the statistics.
-
-        Raises:
-            ValueError: An argument is unknown, a combination is unsupported, or the model cannot decode pixels.
-        """
+        """Generate an image or a video for each class label, text, or other input of the model. `pixels` False leaves
+        the tokens undecoded; the fields of the pipeline's `Request` describe the other settings."""
         if boolean("pixels", pixels) and self.model.no_pixels:  # before anything is generated
             raise ValueError(self.model.no_pixels)
         run = run_to_end(lambda: self.start(prompts, **settings))
@@ -120,13 +95,13 @@ class BasePipeline:
         return ImageOutput(videos, tokens, stats, target.errors)
 
     def start(self, prompts: object, **settings: Any) -> DecodingRun:
-        """Return a request that has not run yet; call its `step()` until that returns False. Arguments as in the call."""
+        """Return a request that has not run yet; call its `step()` until that returns False."""
         request = self.Request.of(settings).resolved(self, prompts)
         target, drafter, rule = request.decoding.prepare(self.model, request)
         return DecodingRun(target, drafter, rule, request.keys)
 
     def tokens(self, target: Target) -> Tensor:
-        """Return the tokens of all rows in the form that the model's `decode` expects."""
+        """Return the tokens in the form that the model's `decode` expects."""
         raise NotImplementedError
 
     def to_videos(self, tokens: Tensor, errors: dict[int, str]) -> list[list[Image] | None]:
@@ -137,8 +112,6 @@ class BasePipeline:
 
 
 def _with_arguments(method: Callable, request: type[PipelineRequest]) -> Callable:
-    """Return a copy of a pipeline's method whose signature lists the settings of a request."""
-
     @wraps(method)
     def described(*args: Any, **settings: Any) -> Any:
         return method(*args, **settings)
@@ -169,17 +142,11 @@ LONGEST_WINDOW = 64  # the most values per pass; the controller chooses the fast
     about="coupled Jacobi decoding as long as measured times say that it is faster", order=6,
 )  # fmt: skip
 def auto_decoding() -> Goodput:
-    """Return the decoding of `decoding="auto"` for a model of codes. Exact, see `Goodput`.
-
-    It drafts with coupled `SJD`, which needs no training. Measured times choose the window, or plain decoding where no
-    window is faster. A pipeline creates it once and passes it to every request, so that it learns over all of them.
-    """
+    """Return the decoding of `decoding="auto"` for a model of codes. Exact, see `Goodput`. It drafts with coupled
+    `SJD`, which needs no training. A pipeline creates it once, so that it learns over all requests."""
     return Goodput(SJD(LONGEST_WINDOW, coupling="gumbel"))
 
 
 def auto_controller(pipe: object) -> Goodput:
-    """Return the controller of a pipeline, which learns as its requests run. The pipeline object itself is not changed.
-
-    A model that has been moved to another device or precision gets a new controller, because its times differ.
-    """
+    """Return a pipeline's controller, anew after a move to another device or precision, where times differ."""
     return made_once(pipe, AUTO, auto_decoding, *modules_of(pipe.model))

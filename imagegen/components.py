@@ -18,12 +18,10 @@ _PICKLED = ("*.pt", "*.pth", "*.ckpt")
 
 
 def write_component(model: nn.Module, folder: Path) -> None:
-    """Write the weights and the config of a module into a folder, which is created if needed."""
     write_parts(model.state_dict(), model.config.to_dict(), folder)
 
 
 def write_parts(state: Mapping[str, Tensor], config: dict[str, Any], folder: Path) -> None:
-    """Write tensors and config fields into a folder, which is created if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / WEIGHTS) as temporary:
         save_file({name: value.contiguous() for name, value in state.items()}, temporary)
@@ -31,37 +29,20 @@ def write_parts(state: Mapping[str, Tensor], config: dict[str, Any], folder: Pat
 
 
 def read_component(folder: Path, kind: str = "llamagen") -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the tensors and config fields of a folder.
-
-    Raises:
-        ValueError: A file is missing or damaged, or the config is no JSON object.
-    """
     return read_weights(folder / WEIGHTS, kind), read_json(folder / CONFIG)
 
 
 def load_component(
     folder: Path, build: Callable[[dict[str, Tensor], dict[str, Any]], Module], kind: str = "llamagen"
 ) -> Module:
-    """Return the module that `build` constructs from the tensors and config fields of a folder.
-
-    Raises:
-        ValueError: As `build` and `read_component`; the message names the folder.
-    """
+    """Return the module that `build` constructs from the tensors and config fields of a folder; errors name the folder."""
     tensors, config = read_component(folder, kind)
     with naming(folder):
         return build(tensors, config)
 
 
 def read_weights(path: str | Path, kind: str = "llamagen") -> dict[str, Tensor]:
-    """Return the tensors of a .safetensors file.
-
-    Args:
-        path: The file.
-        kind: The value for `mmspec convert --kind` in messages about pickled files.
-
-    Raises:
-        ValueError: The file has another format, is missing or is damaged.
-    """
+    """Return the tensors of a .safetensors file; messages about pickles suggest `mmspec convert --kind` with `kind`."""
     path = Path(path)
     if path.suffix != ".safetensors":
         raise ValueError(

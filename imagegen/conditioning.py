@@ -13,16 +13,7 @@ from mmspec.io.validation import whole
 
 
 def class_labels(prompts: object, count: int, none: int | None) -> Tensor:
-    """Check a label or several labels and return them as int64 [B].
-
-    Args:
-        prompts: A whole number or several, as a sequence, an array or a tensor.
-        count: The number of classes; labels are 0..count - 1.
-        none: The label for no class; None where the model has no such label.
-
-    Raises:
-        ValueError: The prompts are anything else; True and False are no labels.
-    """
+    """Return labels 0..count - 1 as int64 [B]. `none` is the label for no class; True and False are no labels."""
     values = prompts.tolist() if isinstance(prompts, Tensor | np.ndarray | np.generic) else prompts
     several = isinstance(values, Sequence) and not isinstance(values, str | bytes)
     try:
@@ -39,7 +30,6 @@ def class_labels(prompts: object, count: int, none: int | None) -> Tensor:
 
 
 def describe_value(value: object) -> str:
-    """Return a value as error messages show it."""
     return f"{value!r:.60}" if isinstance(value, str | int | float | Sequence) else type(value).__name__
 
 
@@ -49,11 +39,7 @@ def empty_embedding(rows: int, dim: int) -> nn.Embedding:
 
 
 class LabelEmbedder(nn.Module):
-    """A class table, with a last row for no class where `with_null` is set.
-
-    Attributes:
-        null: The label for no class; None where the table has no such row.
-    """
+    """A class table, with a last row for no class (`null`) where `with_null` is set."""
 
     def __init__(self, num_classes: int, dim: int, with_null: bool = True):
         super().__init__()
@@ -61,15 +47,7 @@ class LabelEmbedder(nn.Module):
         self.null = num_classes if with_null else None
 
     def forward(self, labels: Tensor, drop: Tensor | None = None) -> Tensor:
-        """Return the prefix [B, 1, dim].
-
-        Args:
-            labels: int64 [B].
-            drop: bool [B], the rows that get no class.
-
-        Raises:
-            ValueError: `drop` is given and the table has no row for no class.
-        """
+        """Return the prefix [B, 1, dim] of labels int64 [B]; rows of `drop` bool [B] get no class."""
         if drop is not None:
             if self.null is None:
                 raise ValueError("guidance_scale: expected at most 1, since the class table of num_classes "
@@ -80,8 +58,6 @@ class LabelEmbedder(nn.Module):
 
 
 class CaptionProjection(nn.Module):
-    """Two linear layers without biases."""
-
     def __init__(self, before: int, dim: int):
         super().__init__()
         self.fc1 = nn.Linear(before, dim, bias=False)
@@ -92,14 +68,8 @@ class CaptionProjection(nn.Module):
 
 
 class CaptionEmbedder(nn.Module):
-    """Caption features through an MLP; a missing caption is a fixed random sequence of features, stored but untrained.
-
-    Args:
-        caption_dim: The width of the features.
-        dim: The width of the prefix.
-        null_rows: The length of the stored sequence; the public class always stores 120 rows. A shorter prefix reads
-            the first of them. The public training also cuts captions and null features of 120 rows alike.
-    """
+    """Features through an MLP; a missing caption is `null_rows` fixed random features, stored but untrained. The public
+    class stores 120 rows, and its training cuts captions alike: a shorter prefix reads the first of them."""
 
     def __init__(self, caption_dim: int, dim: int, null_rows: int):
         super().__init__()
@@ -108,15 +78,7 @@ class CaptionEmbedder(nn.Module):
         self.register_buffer("uncond_embedding", null.normal_(std=caption_dim**-0.5))
 
     def forward(self, features: Tensor, drop: Tensor | None = None) -> Tensor:
-        """Return the prefix [B, P, dim].
-
-        Args:
-            features: [B, P, caption_dim].
-            drop: bool [B], the rows that get no caption.
-
-        Raises:
-            ValueError: `drop` is given and fewer than P null rows are stored.
-        """
+        """Return the prefix [B, P, dim] of features [B, P, caption_dim]; rows of `drop` bool [B] get no caption."""
         features = features.to(self.uncond_embedding.dtype)
         if drop is not None:
             length, stored = features.shape[1], len(self.uncond_embedding)
@@ -128,16 +90,8 @@ class CaptionEmbedder(nn.Module):
 
 
 def prefix_bias(mask: Tensor, length: int, dtype: torch.dtype) -> Tensor:
-    """Return the additive bias [B, 1, length, length] of causal attention over a left-padded prefix and later tokens.
-
-    Padding columns are hidden from every row but their own: the diagonal stays visible, so that no row of the softmax
-    is empty.
-
-    Args:
-        mask: bool [B, P], True at the real tokens of the prefix.
-        length: The number of tokens, prefix included.
-        dtype: The dtype of the bias.
-    """
+    """Return the additive bias [B, 1, length, length] of causal attention behind a prefix with real tokens `mask` bool
+    [B, P]. Padding is seen by itself alone, so that no row of the softmax is empty."""
     rows, prefix = mask.shape
     seen = torch.ones(length, length, dtype=torch.bool, device=mask.device).tril()
     column = torch.ones(rows, length, dtype=torch.bool, device=mask.device)

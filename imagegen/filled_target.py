@@ -16,26 +16,12 @@ Listener = Callable[[int, int], None]
 
 
 class FilledTarget(BatchTarget):
-    """Base of targets that fill `total` values per row. A domain adds its forward passes.
+    """Base of targets that fill `values` [B, total, ...], 0 at empty places, from roots `pending` [B, ...]."""
 
-    Attributes:
-        values: [B, total, ...], the generated values, 0 at empty places.
-        filled: The number of values of each row.
-        pending: [B, ...], the value of the root.
-        not_finite: The reason that a failed row reports.
-    """
-
-    not_finite: str
+    not_finite: str  # the reason that a failed row reports
 
     def __init__(self, batch: int, total: int, like: Tensor, listener: Listener | None):
-        """Start with empty rows.
-
-        Args:
-            batch: B.
-            total: The number of values of a row.
-            like: A value; its shape, dtype and device are those of all values.
-            listener: The progress callback.
-        """
+        """Start with empty rows; the value `like` has the shape, dtype and device of all values."""
         super().__init__(batch)
         self.total, self.listener, self.device = total, listener, like.device
         # the spare last column takes the values that have no place
@@ -57,7 +43,6 @@ class FilledTarget(BatchTarget):
         self._values.scatter_(1, place.view(*place.shape, *[1] * (value.dim() - 2)).expand_as(value), value)
 
     def _count(self, row: int, filled: int, failed: bool) -> None:
-        """Record the progress of a live row, and whether it goes on."""
         self.filled[row] = filled
         self.live[row] = filled < self.total
         if failed:
@@ -67,11 +52,7 @@ class FilledTarget(BatchTarget):
 
 
 class MaskFilledTarget(FilledTarget):
-    """Base of targets that are filled in any order, given by `Draft.index`, by rules with mask verdicts.
-
-    Attributes:
-        known: bool [B, total], the places whose value is final.
-    """
+    """Base of targets filled in any order, given by `Draft.index`; `known` bool [B, total] places are final."""
 
     verdicts = ("mask",)
 
@@ -85,16 +66,7 @@ class MaskFilledTarget(FilledTarget):
         self._known.scatter_(1, place, True)
 
     def settle(self, draft: Draft, verdict: Verdict, runs: Tensor) -> Tensor:
-        """Store the values of a verdict.
-
-        Args:
-            draft: The scored draft.
-            verdict: A mask over its nodes and a correction.
-            runs: bool [B], the rows that go on.
-
-        Returns:
-            int64 [B], the number of accepted draft values.
-        """
+        """Store a verdict in the rows `runs` bool [B]; return int64 [B], the accepted draft values of each."""
         raise NotImplementedError
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:

@@ -44,11 +44,7 @@ class GridTable:
         self.parts: dict[Hashable, NgramLaws] = {}
 
     def part(self, target: ImageTarget) -> NgramLaws:
-        """Return the part for the settings of a request.
-
-        Raises:
-            ValueError: The table was used with a model of another number of values.
-        """
+        """Return the part for the settings of a request."""
         self.size = self.size or target.model.size
         if self.size != target.model.size:
             raise ValueError(f"table: expected a model of {self.size} values, got {target.model.size}; use one table per "
@@ -106,14 +102,9 @@ class GridMemory:
 
 
 class GridMemoryState:
-    """The state of a request: the tables of its rows.
+    """The table of each row of a request; a shared table is the same object in every row."""
 
-    Attributes:
-        laws: Per row, the table that it fills; a shared table is the same object in every row.
-        may_miss: Whether skipped rounds do no harm: they only leave the table smaller.
-    """
-
-    passes, may_miss = 0, True
+    passes, may_miss = 0, True  # skipped rounds only leave the table smaller
 
     def __init__(self, drafter: GridMemory, target: ImageTarget):
         width, table = drafter.width, drafter.table

@@ -14,44 +14,25 @@ from mmspec.imagegen.geometry import Geometry
 
 @dataclass(slots=True)
 class ImageModelOutput:
-    """The result of a forward pass for C branches (2 with the unconditional branch) of B rows, laid out as [C, B].
+    """The result of a forward pass for C branches (2 with the unconditional branch) of B rows, laid out as [C, B]."""
 
-    Attributes:
-        logits: float32 [C * B, N, V], raw log-weights over VALUES for the token behind each position.
-        hidden: float [C * B, N, H], the states that entered the head.
-        prompt_hidden: float [C * B, P, H], the states of the whole prompt; set by a prefill where the model returns
-            them.
-    """
-
-    logits: Tensor
-    hidden: Tensor
-    prompt_hidden: Tensor | None = None
+    logits: Tensor  # float32 [C * B, N, V], raw log-weights over VALUES for the token behind each position
+    hidden: Tensor  # float [C * B, N, H], the states that entered the head
+    prompt_hidden: Tensor | None = None  # float [C * B, P, H], of the whole prompt; some prefills set it
 
 
 class ImageModel(Protocol):
-    """An adapter. Values are codes 0..K-1 and, from K on, the forced special tokens of its geometry.
-
-    Attributes:
-        name: The name in tables.
-        geometry: See `Geometry`.
-        size: V, the number of values.
-        codes: K, the number of codes.
-        layers: The number of attention layers, all of the same shape.
-        cache: The class of the KV cache of a request: `SlotPool`, or `SlotCache` for layers of transformers.
-        device: The device of the weights.
-        dtype: The dtype of the weights.
-        no_pixels: A sentence that says why codes cannot be decoded; None where they can.
-    """
+    """An adapter. Values are codes 0..K-1 and, from K on, the forced special tokens of its geometry."""
 
     name: str
     geometry: Geometry
-    size: int
-    codes: int
-    layers: int
-    cache: type[SlotPool]
+    size: int  # V, the number of values
+    codes: int  # K
+    layers: int  # attention layers, all of the same shape
+    cache: type[SlotPool]  # of a request: `SlotPool`, or `SlotCache` for layers of transformers
     device: torch.device
     dtype: torch.dtype
-    no_pixels: str | None
+    no_pixels: str | None  # why codes cannot be decoded; None where they can
 
     def prepare(self, prompts: object) -> object:
         """Convert the user's prompts (labels, texts, token ids...) to the condition that `prefill` expects."""
@@ -60,24 +41,12 @@ class ImageModel(Protocol):
         """Return B, the number of images of a condition."""
 
     def prefill(self, condition: object, cache: SlotPool, paired: bool) -> tuple[ImageModelOutput, int]:
-        """Run the prompt, with both branches if `paired` (cache rows: all conditional, then all unconditional).
-
-        Slots of padding are marked in `cache.hidden`, bool [C * B, P].
-
-        Returns:
-            The output at the prompt's last position (N = 1), and P, the cache slots per row of the prompt. The caller
-            advances the cache by them.
-        """
+        """Run the prompt, with both branches if `paired` (cache rows: all conditional, then all unconditional). Padding
+        is marked in `cache.hidden`, bool [C * B, P]. Return the output at the prompt's last position (N = 1), and P,
+        the cache slots per row, by which the caller advances the cache."""
 
     def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotPool) -> ImageModelOutput:
-        """Run a forward pass over drafted values.
-
-        Args:
-            value: int64 [C * B, N], the values to feed.
-            index: int64 [C * B, N], their indices among the image's values.
-            bias: The additive mask of `SlotPool.bias`; None for a single unpadded value per row.
-            cache: The KV cache.
-        """
+        """Run values and their indices int64 [C * B, N]; `bias` None is for a single unpadded value per row."""
 
     def decode(self, codes: Tensor) -> Tensor:
         """Return pixels float32 [B * frames, 3, H, W] in 0..1 of codes int64 [B, frames * rows * cols]."""
@@ -87,13 +56,8 @@ class ImageModel(Protocol):
 
 
 class FeatureModel(ImageModel, Protocol):
-    """An adapter whose hidden states a drafter can read: its `prefill` returns `prompt_hidden`.
-
-    Neither method may stop gradients, because drafters are trained through them.
-
-    Attributes:
-        width: H, the width of the states.
-    """
+    """An adapter whose hidden states, of width H, a drafter can read: its `prefill` returns `prompt_hidden`. Neither
+    method may stop gradients, because drafters are trained through them."""
 
     width: int
 

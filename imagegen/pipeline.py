@@ -93,11 +93,7 @@ class ImagePipeline(BasePipeline):
         return auto_controller(self)
 
     def decoding(self, text: Any) -> Any:
-        """Return the decoding that a text such as "sjd:window=64" names; an object is returned unchanged.
-
-        Raises:
-            ValueError: As `parse`.
-        """
+        """Return the decoding that a text such as "sjd:window=64" names; an object is returned unchanged."""
         domain = "video" if self.model.geometry.frames > 1 else "image"
         return decoding_from_text(text, self, domain, "codes")
 

@@ -26,38 +26,23 @@ def derived() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineRequest:
-    """Base of the settings of a request: the fields are the keyword arguments of a pipeline's call.
-
-    Args:
-        decoding: A decoding or a drafter; None for plain decoding.
-        rule: A Rule or its text; None for "exact", or for the decoding's own rule.
-        seed: An int, a sequence with an int per row, or None to draw a seed from torch's global generator.
-        listener: The progress callback `listener(row, filled)`, called after every round.
-        condition: The prompts in the model's form; set by `resolved`.
-        keys: The random keys of the rows; set by `resolved`.
-    """
+    """Base of a request's settings, the keywords of a pipeline's call; `resolved` sets the last two."""
 
     domain: ClassVar[Domain] = "image"
 
-    decoding: Any = None
-    rule: str | Rule | None = None
-    seed: int | Sequence[int] | None = None
-    listener: Listener | None = None
+    decoding: Any = None  # or a drafter; None for plain decoding
+    rule: str | Rule | None = None  # None for "exact", or for the decoding's own rule
+    seed: int | Sequence[int] | None = None  # one for all or for each row; None draws it from torch's global generator
+    listener: Listener | None = None  # `listener(row, filled)`, called after every round
     condition: Any = derived()
     keys: Keys | None = derived()
 
     @classmethod
     def arguments(cls) -> Iterator[Field]:
-        """Yield the fields that a call can name."""
         return (field for field in fields(cls) if "derived" not in field.metadata)
 
     @classmethod
     def of(cls, settings: dict[str, Any]) -> Self:
-        """Return the request with these settings.
-
-        Raises:
-            ValueError: A name is no argument.
-        """
         names = [field.name for field in cls.arguments()]
         if unknown := [name for name in settings if name not in names]:
             raise ValueError(
@@ -66,19 +51,10 @@ class PipelineRequest:
         return cls(**{name: plain(value) for name, value in settings.items()})
 
     def resolved(self, pipe: Any, prompts: object) -> Self:
-        """Return the checked request with the defaults of a pipeline and the condition and keys of its rows.
-
-        Args:
-            pipe: The pipeline.
-            prompts: The prompts of the call.
-
-        Raises:
-            ValueError: The pipeline does not support the prompts or a setting.
-        """
+        """Return the checked request with the defaults of a pipeline and the condition and keys of its rows."""
         raise NotImplementedError
 
     def with_rows(self, condition: Any, rows: int, device: Any, **other: Any) -> Self:
-        """Return the request with the condition of its rows, their keys and other fields."""
         return replace(self, condition=condition, keys=Keys.of(self.seed, rows, device), **other)
 
 
@@ -89,11 +65,6 @@ class RasterDecoding:
     drafter: Drafter | None
 
     def prepare(self, model: Any, request: PipelineRequest) -> tuple[RasterTarget, Drafter | None, Rule]:
-        """Return the target, the drafter and the rule of a resolved request.
-
-        Raises:
-            ValueError: The rule is unknown, or users' code around the model's modules does not support drafts.
-        """
         if self.drafter is not None:
             check_code(model, request)
         target = request.target(model)
@@ -104,11 +75,7 @@ class RasterDecoding:
 
 
 def raster_decoding(decoding: Any) -> Any:
-    """Return a decoding that prepares its own target unchanged; wrap a drafter, or None, for raster order.
-
-    Raises:
-        ValueError: The object is no drafter, or it is a controller over a decoding that prepares its own target.
-    """
+    """Return a decoding that prepares its own target unchanged; wrap a drafter, or None, for raster order."""
     check_drafter("decoding", decoding)
     inner = getattr(decoding, "drafter", None)
     if hasattr(inner, "open") and hasattr(inner, "prepare"):

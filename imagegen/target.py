@@ -54,14 +54,7 @@ class Guidance:
         return max(self.scale, self.final or 0.0) > 1
 
     def apply(self, cond: Tensor, uncond: Tensor, index: Tensor, total: int) -> Tensor:
-        """Return guided logits float32 [B, N, V].
-
-        Args:
-            cond: float32 [B, N, V], the conditional logits.
-            uncond: float32 [B, N, V], the unconditional logits.
-            index: int64 [B, N], the index of the value that each row predicts.
-            total: The number of values of an image.
-        """
+        """Return guided logits float32 [B, N, V] of both branches'; `index` int64 [B, N] is each value's."""
         if self.final is not None:
             scale = self.scale + (self.final - self.scale) * (index / max(total - 1, 1)).clamp(0, 1)
             return torch.lerp(uncond, cond, scale[..., None].to(cond.dtype))
@@ -117,12 +110,7 @@ class Warp:
 
 
 class RasterTarget(FilledTarget):
-    """Base of targets that fill their images in raster order; a domain adds its forward passes.
-
-    Attributes:
-        cache: The slots that the passes write.
-        last: int64 [B], the index of the root among the row's values, -1 before the first.
-    """
+    """Base of raster-order targets; `last` int64 [B] is the root's index among the values, -1 before the first."""
 
     def __init__(self, batch: int, total: int, like: Tensor, cache: SlotPool, listener: Listener | None):
         super().__init__(batch, total, like, listener)
@@ -138,7 +126,6 @@ class RasterTarget(FilledTarget):
         return accepted
 
     def commit_row(self, row: int, depth: int, failure: int, run: list[int]) -> int:
-        """Count a live row's new values, which are stored on the device; see `BatchTarget.commit_row`."""
         count = min(depth + (not failure), self.total - self.filled[row])
         self._count(row, self.filled[row] + count, bool(failure))
         return min(depth, count)
@@ -151,13 +138,8 @@ class RasterTarget(FilledTarget):
 
 
 class ImageTarget(RasterTarget):
-    """A batch of images that is generated in raster order, with values int64 [B, total].
-
-    The hidden states of the evidence are float [B, N, C * H], the branches side by side.
-
-    Attributes:
-        prompt_hidden: float [C * B, P, H], the prompt's states, rows as in the cache; None for models that return none.
-    """
+    """A batch of images in raster order, values int64 [B, total]. The evidence's states are float [B, N, C * H], the
+    branches side by side; `prompt_hidden` is float [C * B, P, H], rows as in the cache, or None."""
 
     not_finite = NOT_FINITE
 
@@ -220,12 +202,7 @@ class ImageTarget(RasterTarget):
         return Evidence(scores=scores, greedy=self.greedy, hidden=hidden, bad=bad)
 
     def guided(self, logits: Tensor, index: Tensor) -> Tensor:
-        """Return guided logits float32 [B, N, V] of raw logits [C * B, N, V].
-
-        Args:
-            logits: float32 [C * B, N, V], the raw logits.
-            index: int64 [B, N], the index of the value that each row predicts.
-        """
+        """Return guided float32 [B, N, V] of raw logits [C * B, N, V]; `index` int64 [B, N] is each value's."""
         if self.copies == 1:
             return logits
         cond, uncond = logits.chunk(2)

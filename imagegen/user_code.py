@@ -18,11 +18,8 @@ _TOKENS = 12  # tokens of the trial's pass, at most
 
 
 def check_code(model: Any, request: Any = None) -> None:
-    """Check that drafted decoding runs the users' code around a model's modules as plain decoding does.
-
-    A decoding in raster order is tried on its resolved request, once for each state of the code. For other decodings
-    `request` is None, and code is refused untried.
-    """
+    """Check that drafted decoding runs users' code around a model's modules as plain decoding does, on the resolved
+    request of a raster decoding, once per state of the code. Where `request` is None, code is refused untried."""
     pixels = [vars(model).get(name) for name in ("vq", "vae")]
     held = [module for module in modules_of(model) if not any(module is other for other in pixels)]
     inside = {id(part) for module in held for part in module.modules() if part is not module}

@@ -8,7 +8,6 @@ from mmspec.io.interrupts import end_before_work
 
 
 def main() -> None:
-    """Run the command line."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # an ignored signal stays ignored
         signal.signal(signal.SIGINT, end_before_work)
     from mmspec.cli import app

@@ -1,7 +1,4 @@
-"""A finder of `mmspec.vlm` and its siblings in a source checkout, where they live next to `mmspec/` and not inside it.
-
-An installed wheel has them inside `mmspec/`, so that the finder stays inactive there.
-"""
+"""A finder of `mmspec.vlm` and its siblings in a source checkout, where they live next to `mmspec/`."""
 
 from __future__ import annotations
 
@@ -36,9 +33,7 @@ class CheckoutFinder:
 
 
 def install(package_folder: str) -> None:
-    """Insert the finder first in `sys.meta_path` if `package_folder`, the folder of `mmspec`, belongs to a source
-    checkout.
-    """
+    """Put the finder first in `sys.meta_path`, unless `package_folder`, that of `mmspec`, has its siblings inside."""
     package = Path(package_folder).resolve()
     root = package.parent
     inside = any((package / name.rpartition(".")[2]).exists() for name in FOLDERS)

@@ -1,5 +1,3 @@
-"""Lazy imports: a public name of a package is imported on first access, so that importing the package is fast."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
@@ -8,15 +6,10 @@ from typing import Any
 
 
 def lazy(
-    namespace: dict[str, Any], homes: Mapping[str, str]
+    namespace: dict[str, Any],  # the `globals()` of the package, where imported names are stored
+    homes: Mapping[str, str],  # name -> its module, itself for a module, or "module:attribute" for another name
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """Return the `__getattr__` and `__dir__` of a package.
-
-    Args:
-        namespace: The `globals()` of the package. Imported names are stored there.
-        homes: Public name -> the module that defines it, or "module:attribute" where the attribute has another name. A
-            module may be a public name too, as in "core": "mmspec.core".
-    """
+    """Return the `__getattr__` and `__dir__` of a package, which imports a public name on first access."""
     package = namespace["__name__"]
 
     def find(name: str) -> object:

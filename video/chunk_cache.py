@@ -22,36 +22,20 @@ class FrameKV:
 
 @dataclass(frozen=True, slots=True)
 class CommittedFrames:
-    """The committed frames of a cache, shared without a copy.
-
-    Attributes:
-        frames: The number of committed frames, including dropped frames.
-        kept: The frames that are still held.
-    """
-
-    frames: int = 0
-    kept: tuple[FrameKV, ...] = ()
+    frames: int = 0  # committed, with dropped frames
+    kept: tuple[FrameKV, ...] = ()  # still held
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionSpan:
-    """The keys and values that a block of a pass attends to.
+    """The keys and values that a block of a pass attends to: the visible earlier frames, oldest first, and the block."""
 
-    Attributes:
-        first: The block's first token in the pass.
-        last: The end of the block's tokens in the pass, exclusive.
-        keys: [B, heads, S, dim], of the visible earlier frames, oldest first, and of the block itself.
-        values: [B, heads, S, dim], likewise.
-        sunk: The number of first tokens that are sinks at outdated positions.
-        moved: The frames by which these sinks have to move, for positions in the window.
-    """
-
-    first: int
-    last: int
-    keys: Tensor
-    values: Tensor
-    sunk: int = 0
-    moved: int = 0
+    first: int  # the block's first token in the pass
+    last: int  # exclusive
+    keys: Tensor  # [B, heads, S, dim]
+    values: Tensor  # [B, heads, S, dim]
+    sunk: int = 0  # first tokens that are sinks at outdated positions
+    moved: int = 0  # frames by which these sinks have to move, for positions in the window
 
 
 class ChunkCache:
@@ -101,11 +85,7 @@ class ChunkCache:
         return sum(self._sizes)
 
     def begin(self, sizes: Sequence[int]) -> None:
-        """Start a pass over blocks of these numbers of frames, behind the committed frames; drop staged frames.
-
-        Raises:
-            ValueError: The window has no room for a block.
-        """
+        """Start a pass over blocks of these numbers of frames, behind the committed frames; drop staged frames."""
         self.discard()
         if self.window is not None and max(sizes) > self.window - self.sinks:
             raise ValueError(f"window: expected room for a block of {max(sizes)} frames beside {self.sinks} sinks, got "
@@ -113,18 +93,8 @@ class ChunkCache:
         self._sizes = tuple(sizes)
 
     def write(self, layer: int, key: Tensor, value: Tensor) -> list[AttentionSpan]:
-        """Stage a layer's keys and values and return the keys and values that each block of the pass attends to.
-
-        They are concatenated for this layer alone. Stored frames never move, so snapshots are free.
-
-        Args:
-            layer: The index of the layer; layers are written in order.
-            key: [B, heads, S, dim], of the pass.
-            value: [B, heads, S, dim], of the pass.
-
-        Raises:
-            ValueError: The layer is out of order, or no pass has begun.
-        """
+        """Stage a layer's keys and values, [B, heads, S, dim] of the pass, layers in order, and return each block's
+        span. Spans are concatenated for this layer alone. Stored frames never move, so snapshots are free."""
         if layer != len(self._staged) or not self._sizes:
             raise ValueError(f"layer: expected {len(self._staged)} of a started pass, got {layer}; begin a pass first")
         self._staged.append((key, value))
@@ -139,11 +109,7 @@ class ChunkCache:
         return spans
 
     def commit(self) -> None:
-        """Commit the staged frames and drop frames that leave the window.
-
-        Raises:
-            ValueError: No pass is staged.
-        """
+        """Commit the staged frames and drop frames that leave the window."""
         if not self._staged:
             raise ValueError("commit: expected a pass that was not discarded, got none; pass over the block first")
         tokens = self._staged[0][0].shape[2] // self.staged
@@ -152,11 +118,7 @@ class ChunkCache:
         self.discard()
 
     def skip(self, frames: int) -> None:
-        """Continue at a later position without the frames before it; drop staged frames.
-
-        Raises:
-            ValueError: The position lies before the committed frames.
-        """
+        """Continue at a later position without the frames before it; drop staged frames."""
         if frames < self.frames:
             raise ValueError(f"frames: expected a position from {self.frames} on, got {frames}; begin a new cache")
         self._held = CommittedFrames(frames, self._held.kept)
@@ -185,7 +147,6 @@ class ChunkCache:
         return tuple(torch.cat(self._parts(number, seen, which, tokens), 2) for which in ("keys", "values"))
 
     def _seen(self, end: int) -> list[int]:
-        """Return the indices of the held and staged frames that a block sees which ends before frame `end` of them."""
         over = 0 if self.window is None else max(0, end - self.window)
         return list(range(end)) if not over else [*range(self.sinks), *range(self.sinks + over, end)]
 

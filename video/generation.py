@@ -19,15 +19,10 @@ _DRAWS = 1024  # reserved per block: the start, and a draw for every renoising
 
 
 class BlockNoise(Protocol):
-    """The noise of blocks, for `batch` rows."""
-
     batch: int
 
     def at(self, block: int, draw: int, shape: Sequence[int]) -> Tensor:
-        """Return standard normals, float32 [B, *shape].
-
-        A block starts from draw 0; draw i renoises it after i passes.
-        """
+        """Return standard normals, float32 [B, *shape]; a block starts from draw 0, and draw i follows i passes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +74,8 @@ Velocity = Callable[[Tensor, float, float], Tensor]
 
 
 class Sampler(Protocol):
-    """A sampler of blocks.
-
-    Attributes:
-        passes: Forward passes per block.
-        until: Whether the model reads the end of a step.
-    """
-
-    passes: int
-    until: bool
+    passes: int  # forward passes per block
+    until: bool  # whether the model reads the end of a step
 
     def draw(self, velocity: Velocity, noise: Callable[[int], Tensor]) -> Tensor:
         """Return latents [B, C, F, H, W]; `noise(i)` is draw i of the block's reserved noise, in the model's dtype."""
@@ -97,7 +85,6 @@ TRAINING_STEPS = 1000
 
 
 def shifted(sigma: Tensor, shift: float) -> Tensor:
-    """Return sigma' = shift sigma / (1 + (shift - 1) sigma)."""
     return shift * sigma / (1 + (shift - 1) * sigma)
 
 
@@ -108,10 +95,7 @@ def sigmas(shift: float) -> Tensor:
 
 
 def warped(steps: Sequence[int], shift: float) -> tuple[float, ...]:
-    """Return steps 0..1000 as timesteps of the shifted flow, in float32.
-
-    At shift 5, 1000, 750, 500, 250 become 1000, 937.5, 833.3, 625. Step 0 remains 0.
-    """
+    """Return steps 0..1000 as timesteps of the shifted flow, in float32; at shift 5, 750 becomes 937.5, and 0 stays 0."""
     table = torch.cat((sigmas(shift) * TRAINING_STEPS, torch.zeros(1)))
     return tuple(table[[TRAINING_STEPS - step for step in steps]].tolist())
 
@@ -160,16 +144,14 @@ class FewStep:
 
     @classmethod
     def krea(cls, count: int = 5) -> FewStep:
-        """Return the sampler of Krea Realtime: `count` steps evenly from 1000 to 0, the last a pass like the others.
-
-        Steps are rounded to integers before warping; timesteps are not.
-        """
+        """Return the sampler of Krea Realtime: `count` steps evenly from 1000 to 0, rounded to integers before warping."""
         return cls(tuple(torch.linspace(1000, 0, count).int().tolist()))
 
     until = False
 
     @property
     def passes(self) -> int:
+        """Forward passes per block."""
         return len(self.steps)
 
     @property
@@ -178,7 +160,7 @@ class FewStep:
         return warped(self.steps, self.shift) if self.warp else tuple(map(float, self.steps))
 
     def draw(self, velocity: Velocity, noise: Callable[[int], Tensor]) -> Tensor:
-        """Return the sampled block. The prediction is computed in float64, and the noise is added in float32."""
+        """The prediction is computed in float64, and the noise is added in float32."""
         x, (first, *later) = noise(0), self.timesteps
         clean = self._clean(velocity, x, first)
         for number, timestep in enumerate(later, 1):

@@ -47,7 +47,6 @@ class BlockPlan:
 
     @property
     def _heads(self) -> tuple[int, ...]:
-        """The frames of the first blocks, where they differ from `size`."""
         return () if self.first is None else (self.first,) if isinstance(self.first, int) else self.first
 
     def __str__(self) -> str:
@@ -86,29 +85,17 @@ CommittedBlocks = Sequence[Tensor]  # committed latents, a tensor [B, C, F, H, W
 
 
 class BlockVideoState(Protocol):
-    """The state of one request with one model.
-
-    Attributes:
-        watermark: The number of blocks that it has read; 0 for models without memory.
-        passes: Forward passes so far, including those that read context.
-        context_passes: Forward passes that read context.
-    """
-
-    watermark: int
-    passes: int
+    watermark: int  # blocks that it has read; 0 for models without memory
+    passes: int  # forward passes so far, with those that read context
     context_passes: int
 
     def generate(self, video: CommittedBlocks) -> Tensor:
-        """Return latents [B, C, F, H, W] of the next block: a pure function of video, prompts, noise and weights.
-
-        Reads the unread blocks of the video. The state keeps nothing of the generated block.
-        """
+        """Return latents [B, C, F, H, W] of the next block: a pure function of video, prompts, noise and weights. The
+        unread blocks are read first; the state keeps nothing of the generated block."""
 
     def absorb(self, video: CommittedBlocks) -> None:
-        """Read the blocks from `watermark` on, in order, as `generate` does; a no-op for models without memory.
-
-        A call after every commit makes the state eager; without calls it is lazy.
-        """
+        """Read the blocks from `watermark` on, in order; a call after every commit makes the state eager, otherwise it
+        is lazy."""
 
     def snapshot(self) -> object:
         """Return the state for `restore`, without a copy of keys and values."""
@@ -121,13 +108,10 @@ class BlockVideoState(Protocol):
 
 
 class BlockVideoModel(Protocol):
-    """The weights and settings of a model. Drafter and target must agree in channels and plan.
+    """The weights and settings of a model; drafter and target must agree in channels and plan.
 
     Attributes:
         name: The name in tables.
-        device: The device of the weights.
-        channels: The channels of the latents.
-        plan: The frames of the blocks.
         passes: Forward passes per block, without those that read context.
     """
 
@@ -138,13 +122,7 @@ class BlockVideoModel(Protocol):
     passes: int
 
     def open(self, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> BlockVideoState:
-        """Return the state of B videos.
-
-        Args:
-            text: float [B, L, d], of the text encoder.
-            noise: The noise of the blocks.
-            size: Rows and columns of a latent frame.
-        """
+        """Return the state of B videos of `size` latent cells, rows and columns, from text states float [B, L, d]."""
 
 
 # (x [B, C, F, H, W], timesteps float32 [B, F], timesteps at the end of the step or None) -> the flow, of x's shape
@@ -152,13 +130,7 @@ FlowFunction = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 class TransformerVideo:
-    """The base of block video models with a single transformer.
-
-    Attributes:
-        transformer: The weights; `config.in_channels` is the number of latent channels.
-        plan: The frames of the blocks.
-        sampler: The sampler from noise to a block.
-    """
+    """The base of block video models with a single transformer."""
 
     __slots__ = ()
     transformer: Any
@@ -175,12 +147,10 @@ class TransformerVideo:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the weights."""
         return self.transformer.dtype
 
     @property
     def latent_dtype(self) -> torch.dtype:
-        """The dtype in which a block is sampled."""
         return self.dtype
 
     @property
@@ -188,7 +158,6 @@ class TransformerVideo:
         return self.sampler.passes
 
     def _check_size(self, size: tuple[int, int], patch: Sequence[int], kind: str = "a patch") -> None:
-        """Refuse rows and columns of a latent frame that `patch`, frames, rows and columns, does not divide."""
         _, rows, columns = patch
         if size[0] % rows or size[1] % columns or min(size) < 1:
             raise ValueError(f"size: expected multiples of {rows} and {columns}, rows and columns of {kind}, got {size}; use "
@@ -196,17 +165,7 @@ class TransformerVideo:
 
 
 class VideoState:
-    """The base of states: prompts by block, noise, and the sampling of a block.
-
-    Args:
-        model: The model of the request.
-        text: float [B, L, d].
-        noise: The noise by block and draw.
-        size: Rows and columns of a latent frame.
-
-    Raises:
-        ValueError: The noise has another number of rows than the text.
-    """
+    """The base of states, from text states float [B, L, d] and rows and columns of a latent frame."""
 
     watermark = 0
 
@@ -220,11 +179,6 @@ class VideoState:
         self._texts = [(0, text)]
 
     def switch(self, text: Tensor, block: int) -> None:
-        """Change the prompt from `block` on.
-
-        Raises:
-            ValueError: The block has been read, or lies before the last switch.
-        """
         first = max(self.watermark, self._texts[-1][0])
         if block < first:
             raise ValueError(f"block: expected {first} or later, since earlier blocks have their prompt, got {block}; switch "
@@ -238,7 +192,6 @@ class VideoState:
         self._texts.append((block, text))
 
     def _check_read(self, video: CommittedBlocks) -> None:
-        """Refuse a video that ends before a block that has been read."""
         if len(video) < self.watermark:
             raise ValueError(f"video: expected at least the {self.watermark} blocks that were read, got {len(video)}; restore "
                              "a snapshot from before the rejected blocks")  # fmt: skip
@@ -248,11 +201,9 @@ class VideoState:
         return next(text for first, text in reversed(self._texts) if first <= block)
 
     def _since(self, block: int) -> int:
-        """Return the first block of the prompt of `block`."""
         return next(first for first, _ in reversed(self._texts) if first <= block)
 
     def _draw(self, block: int, flow: FlowFunction, sampler: Sampler | None = None) -> Tensor:
-        """Return latents of a block from its reserved noise, by `sampler` or the model's own."""
         model, sampler = self.model, sampler or self.model.sampler
         shape = (model.channels, model.plan.frames(block), *self.size)
 
@@ -271,7 +222,7 @@ class VideoState:
 
 
 class StatelessVideoState(VideoState):
-    """A state of models without memory between blocks; their output follows from the video."""
+    """A state of models without memory between blocks."""
 
     def absorb(self, video: CommittedBlocks) -> None:
         return None

@@ -39,7 +39,6 @@ from mmspec.video.vae import StreamingVAE
 
 
 def _draft(weights: str, pipe: BlockVideoPipeline) -> BlockVideoPipeline:
-    """Return the smaller pipeline that a text names."""
     return fitted_pipeline(from_zoo(weights) or BlockVideoPipeline.from_pretrained(weights), BlockVideoPipeline, pipe)
 
 
@@ -115,10 +114,8 @@ class BlockVideoPipeline:
         pixels: bool = True,
         listener: Listener | None = None,
     ) -> DecodingRun:
-        """Prepare a request without running it; the arguments are those of the call.
-
-        Call its `step()`, which finishes a block of every row, until it returns False. Call `output` at any time.
-        """
+        """Prepare a request without running it; the arguments are those of the call. `step()` finishes a block of every
+        row until it returns False; call `output` at any time."""
         decoding = PlainVideoDecoding() if decoding is None or decoding == "auto" else self.decoding(decoding)
         if isinstance(decoding, type) or not hasattr(decoding, "prepare"):
             raise ValueError(f"decoding: expected None, 'auto', a decoding of blocks such as SDVG or its text, got "
@@ -145,11 +142,7 @@ class BlockVideoPipeline:
     __call__.__signature__ = signature(start).replace(return_annotation="VideoOutput")
 
     def decoding(self, text: Any) -> Any:
-        """Return the decoding of a text such as "sdvg:threshold=0.5@FOLDER"; an object is returned unchanged.
-
-        Raises:
-            ValueError: The text is invalid, or the smaller pipeline or the reward is unavailable.
-        """
+        """Return the decoding of a text such as "sdvg:threshold=0.5@FOLDER"; an object is returned unchanged."""
         return decoding_from_text(text, self, "video", "blocks")
 
     def output(self, run: DecodingRun) -> VideoOutput:
@@ -171,15 +164,8 @@ class BlockVideoPipeline:
 
     @classmethod
     def from_pretrained(cls, path_or_repo: str | Path, *, dtype: torch.dtype | None = None) -> Self:
-        """Load the pipeline in a folder or a hub repository; only a repository uses the network.
-
-        Args:
-            path_or_repo: A folder or a hub id.
-            dtype: The dtype of transformer and text encoder, None for the files'. The autoencoder runs in float32.
-
-        Raises:
-            ValueError: The folder holds no pipeline, or a file does not fit.
-        """
+        """Load a folder, or a hub repository over the network, in the files' dtype by default; the autoencoder is
+        float32."""
         folder = folder_of(path_or_repo, FILES)
         with naming(folder):
             model, vae, encoder, settings = read_parts(folder, cls.__name__)
@@ -187,11 +173,7 @@ class BlockVideoPipeline:
         return pipe if dtype is None else pipe.to(dtype=dtype)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the pipeline; the index comes last.
-
-        Raises:
-            ValueError: A part is not Wan's; its own library saves it.
-        """
+        """Write the pipeline; the index comes last."""
         settings = {"size": list(self.size), "blocks": self.blocks}
         save_parts(Path(folder), type(self).__name__, self.model, self.vae, self.encoder, settings)
 

@@ -30,11 +30,7 @@ VAE_CONFIG, VAE_WEIGHTS = "config.json", "diffusion_pytorch_model.safetensors"
 
 
 def read_vae(folder: str | Path) -> AutoencoderKLWan:
-    """Load the autoencoder of a folder written by diffusers or `write_vae`, in float32 and eval mode.
-
-    Raises:
-        ValueError: A file is missing or damaged, a field is unknown, or the weights do not fit the config.
-    """
+    """Load the autoencoder of a folder written by diffusers or `write_vae`, in float32 and eval mode."""
     from inspect import signature
 
     from diffusers import AutoencoderKLWan
@@ -49,7 +45,6 @@ def read_vae(folder: str | Path) -> AutoencoderKLWan:
 
 
 def write_vae(model: AutoencoderKLWan, folder: str | Path) -> None:
-    """Write weights and config into a folder, which is created if needed."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / VAE_WEIGHTS) as temporary:
@@ -66,8 +61,6 @@ _CONTEXTS = {"cached": Cached, "rebuilt": Rebuilt}
 
 @dataclass(frozen=True, slots=True)
 class _VideoIndex:
-    """The fields of model_index.json besides the class names."""
-
     vae: list | None = None
     text_encoder: list | None = None
     text_length: int = 512
@@ -81,11 +74,7 @@ class _VideoIndex:
 
 
 def read_parts(folder: Path, kind: str) -> tuple[WanVideo, StreamingWanVAE, PromptEncoder | None, dict[str, Any]]:
-    """Load model, autoencoder in float32 and text encoder, and the defaults of calls from the index.
-
-    Raises:
-        ValueError: The folder holds another `kind` of pipeline, or a file does not fit.
-    """
+    """Load model, autoencoder in float32 and text encoder, and the defaults of calls from the index."""
     index = read_json(folder / INDEX)
     if (stored := index.get("_class_name")) != kind:
         raise ValueError(f"{folder / INDEX}: expected a {kind}, got {stored!r}; check the folder")
@@ -104,11 +93,7 @@ def read_parts(folder: Path, kind: str) -> tuple[WanVideo, StreamingWanVAE, Prom
 
 
 def save_parts(folder: Path, kind: str, model: Any, vae: Any, encoder: Any, settings: Mapping[str, Any]) -> None:
-    """Write the files that `read_parts` reads; the index comes last.
-
-    Raises:
-        ValueError: A part has no file format here.
-    """
+    """Write the files that `read_parts` reads; the index comes last."""
     for part, name, kinds in (
         (model, "model", WanVideo),
         (vae, "vae", StreamingWanVAE),
@@ -132,7 +117,6 @@ def save_parts(folder: Path, kind: str, model: Any, vae: Any, encoder: Any, sett
 
 
 def _read_encoder(folder: Path, length: int) -> PromptEncoder:
-    """Load a text encoder of transformers: the encoder half of UMT5 and T5, and other models by their config."""
     from transformers import AutoModel, AutoTokenizer, T5EncoderModel, UMT5EncoderModel
 
     config = folder / "text_encoder" / "config.json"
@@ -142,7 +126,7 @@ def _read_encoder(folder: Path, length: int) -> PromptEncoder:
 
 
 def _part_fields(kinds: Mapping[str, type], part: Any, name: str, vae: Any = None) -> dict[str, Any]:
-    """Return the entry of a part in the index; an autoencoder, which must be the pipeline's own `vae`, becomes true."""
+    """An autoencoder, which must be the pipeline's own `vae`, becomes true."""
     kind = next((kind for kind, cls in kinds.items() if type(part) is cls), None)
     part_vae = getattr(part, "vae", None)
     if kind is None or part_vae not in (None, vae):

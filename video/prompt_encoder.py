@@ -35,11 +35,7 @@ class PromptEncoder:
 
     @torch.no_grad()
     def __call__(self, texts: list[str]) -> Tensor:
-        """Return states float [B, length, d], zero at padding. An empty text is allowed.
-
-        Raises:
-            ValueError: The tokenizer knows no word of a text.
-        """
+        """Return states float [B, length, d], zero at padding; an empty text is allowed."""
         rows = self.tokenizer(
             [" ".join(unescape(unescape(text)).split()) for text in texts],  # cleaned as in training
             max_length=self.length,
@@ -55,22 +51,13 @@ class PromptEncoder:
 
 
 class PromptReader:
-    """The prompts of one request, each encoded once and alone, so that no row depends on the other rows.
-
-    Args:
-        encoder: The encoder; None where prompts are already encoded, float [1, L, d].
-    """
+    """The prompts of one request, each encoded once and alone, so that no row depends on the other rows."""
 
     def __init__(self, encoder: Encode | None):
         self.encoder = encoder
         self._read: dict[str, Tensor] = {}
 
     def __call__(self, prompt: str | Tensor) -> Tensor:
-        """Return the states of a prompt, float [1, L, d].
-
-        Raises:
-            ValueError: The prompt is a text and there is no encoder.
-        """
         if isinstance(prompt, Tensor):
             return prompt
         if self.encoder is None:

@@ -19,22 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LatentLayout:
-    """The layout of latents; two models can share latents if their layouts are equal.
-
-    Models read normalised latents, (latent - mean) / std.
-
-    Attributes:
-        channels: The channels of a latent.
-        stride: Pixels per cell and side.
-        frames: Pixel frames per latent frame; the first latent frame of a video stands for a single frame.
-        mean: Per channel, the mean of the autoencoder's own latents.
-        std: Per channel, their standard deviation.
-    """
+    """Two models can share latents if their layouts are equal. Models read normalised latents, (latent - mean) / std."""
 
     channels: int
-    stride: int
-    frames: int
-    mean: tuple[float, ...]
+    stride: int  # pixels per cell and side
+    frames: int  # pixel frames per latent frame; the first of a video stands for a single frame
+    mean: tuple[float, ...]  # per channel, of the autoencoder's own latents
     std: tuple[float, ...]
 
     def __post_init__(self) -> None:
@@ -46,7 +36,7 @@ class LatentLayout:
 
     @classmethod
     def of_wan(cls, vae: AutoencoderKLWan) -> LatentLayout:
-        """Return the layout of diffusers' model; strides follow from its levels, not from config fields."""
+        """Strides follow from the levels of diffusers' model, not from config fields."""
         config = vae.config
         steps = len(config.dim_mult) - 1
         stride = 2**steps * (config.patch_size or 1)
@@ -55,11 +45,6 @@ class LatentLayout:
         return cls(config.z_dim, stride, frames, mean, std)
 
     def check(self, other: LatentLayout, whose: str) -> None:
-        """Check that `other`, the layout of `whose` latents, equals this layout.
-
-        Raises:
-            ValueError: It differs.
-        """
         wrong = [field.name for field in fields(self) if getattr(self, field.name) != getattr(other, field.name)]
         if wrong:
             got = ", ".join(f"{name} {getattr(other, name)} instead of {getattr(self, name)}" for name in wrong)
@@ -83,58 +68,29 @@ class LatentLayout:
 
 @dataclass(frozen=True, slots=True)
 class VAEState:
-    """The memory of a causal autoencoder for earlier chunks: a value that later chunks do not change.
+    """The memory of earlier chunks, which later chunks do not change; about 2.5 GB for Wan at 480x832 in float32."""
 
-    At 480x832 in float32, the state of Wan's decoder takes about 2.5 GB.
-
-    Attributes:
-        entries: Per causal convolution, a tensor [B, ...] of the frames that it still needs, or a marker.
-    """
-
-    entries: tuple[Tensor | str | None, ...]
+    entries: tuple[Tensor | str | None, ...]  # per causal convolution, a tensor [B, ...] of frames, or a marker
 
 
 class StreamingVAE(Protocol):
-    """A causal autoencoder. It holds no state of a request, so videos can interleave.
-
-    Each call takes the state after the earlier chunks, None at the start of a video, and returns the next state. The
-    earlier state remains valid.
-
-    Attributes:
-        layout: The layout of its latents, which are normalised.
-    """
+    """A causal autoencoder. It holds no state of a request, so videos can interleave: each call takes the state after
+    the earlier chunks, None at the start of a video, and returns the next. The earlier state remains valid."""
 
     layout: LatentLayout
 
     def decode(self, latents: Tensor, state: VAEState | None = None) -> tuple[Tensor, VAEState]:
-        """Decode latents; the first latent frame of a video gives a single frame, each other `layout.frames`.
-
-        Args:
-            latents: float [B, C, F, h, w].
-            state: The state after the earlier chunks.
-
-        Returns:
-            Frames, float32 [B, 3, N, H, W] in -1..1, and the next state.
-        """
+        """Return frames float32 [B, 3, N, H, W] in -1..1 of normalised latents float [B, C, F, h, w]; the first latent
+        frame of a video gives a single frame, each other `layout.frames`."""
 
     def encode(self, frames: Tensor, state: VAEState | None = None) -> tuple[Tensor, VAEState]:
-        """Encode frames.
-
-        Args:
-            frames: float [B, 3, N, H, W] in -1..1.
-            state: The state after the earlier chunks.
-
-        Returns:
-            Latents, float32 [B, C, F, h, w], and the next state.
-        """
+        """Return normalised latents float32 [B, C, F, h, w] of frames float [B, 3, N, H, W] in -1..1."""
 
 
 def small_frames(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
-    """Return a context with faster kernels for small float32 frames on a CPU; values differ in rounding only.
-
-    PyTorch runs 3D convolutions of few values in a kernel that is five times slower than oneDNN's. Its norm over a
-    dimension other than the last is not vectorised. Convolutions are replaced only without gradients.
-    """
+    """Return a context with faster kernels for small float32 frames on a CPU; values differ in rounding only. PyTorch
+    runs 3D convolutions of few values five times slower than oneDNN, and its norm over a dimension other than the last
+    is not vectorised. Convolutions are replaced only without gradients."""
     lean = device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available()
     return _SmallFrames() if lean else nullcontext()
 
@@ -205,11 +161,6 @@ class StreamingWanVAE:
 
     @torch.no_grad()
     def decode(self, latents: Tensor, state: VAEState | None = None) -> tuple[Tensor, VAEState]:
-        """Decode latents as `StreamingVAE.decode`.
-
-        Raises:
-            ValueError: The latents have another shape.
-        """
         from diffusers.models.autoencoders.autoencoder_kl_wan import unpatchify
 
         self._check_whole()
@@ -226,13 +177,7 @@ class StreamingWanVAE:
 
     @torch.no_grad()
     def encode(self, frames: Tensor, state: VAEState | None = None) -> tuple[Tensor, VAEState]:
-        """Encode frames as `StreamingVAE.encode`; latents are the posterior's mode.
-
-        The number of frames is a multiple of `layout.frames`, plus 1 at the start of a video.
-
-        Raises:
-            ValueError: The number of frames is another, or the stride does not divide a side.
-        """
+        """Encode frames, `layout.frames` each and 1 more at the start of a video; latents are the posterior's mode."""
         from diffusers.models.autoencoders.autoencoder_kl_wan import patchify
 
         self._check_whole()
@@ -251,7 +196,6 @@ class StreamingWanVAE:
         return small_frames(self.device, self.dtype) if self.quick else nullcontext()
 
     def _parts(self, hidden: Tensor, first: bool) -> list[Tensor]:
-        """Return the latent frames of each decoder call: a single frame, or all frames but the first of a video."""
         if not self.quick or hidden.shape[3] * hidden.shape[4] > SMALL_FRAME:
             return list(hidden.split(1, dim=2))
         count = hidden.shape[2]

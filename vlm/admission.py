@@ -1,13 +1,10 @@
 """Admission of models and requests: trials of models that the test suite does not check, and their stored outcomes.
 
-The name of a class does not show how it uses masks, positions and cached keys. For a class outside the test suite,
-`proof/trial.py` compares a scripted continuation with transformers' own, and `proof/receptive_field.py` measures how far
-back every layer sees. Strict passes are compared bit for bit for every class: `proof/bit_equality.py`.
-
-Outcomes are stored beside the model, never on it. A passed trial is valid for the layout of the model: its shapes,
-precision, device, adapters and attention implementation. A failed trial is repeated for other weights. A trial that an
-error interrupted has no outcome.
-"""
+The name of a class does not show how it uses masks, positions and cached keys. `proof/trial.py` compares a scripted
+continuation with transformers' own, and `proof/receptive_field.py` measures how far back every layer sees. Strict
+passes are compared bit for bit for every class: `proof/bit_equality.py`. Outcomes are stored beside the model. A passed
+trial is valid for the model's shapes, precision, device, adapters and attention. A failed trial is repeated for other
+weights, and a trial that an error interrupted has no outcome."""
 
 from __future__ import annotations
 
@@ -51,14 +48,7 @@ _SWITCHES = ("do_sample", "use_cache", "renormalize_logits", "remove_invalid_val
 
 
 def check_numbers(settings: Mapping[str, object]) -> None:
-    """Check the types of numbers and switches, which transformers accepts unchecked.
-
-    Args:
-        settings: arguments of `generate`, or the fields of a generation config.
-
-    Raises:
-        ValueError: a count or a token is not a whole number, a switch is not a boolean, or a number is none or NaN.
-    """
+    """Check the numbers and switches of a `generate` call or config, whose types transformers does not check."""
     for name in _COUNTS:
         if settings.get(name) is not None:
             whole(name, settings[name])
@@ -105,17 +95,8 @@ def check_tensors(inputs: Mapping[str, object]) -> None:
 
 
 def take_apart(model: nn.Module) -> Parts:
-    """Return the parts of a model that can verify drafts.
-
-    A class that the test suite does not check is tried first, once per model: its passes over drafts must equal its
-    single steps.
-
-    Args:
-        model: the transformers model, without wrappers.
-
-    Raises:
-        ValueError: the model is not supported (see `parts_of`), or the trial fails.
-    """
+    """Return the parts of a model without wrappers that can verify drafts. A class that the test suite does not check
+    is tried first, once per model: its passes over drafts must equal its single steps."""
     parts = parts_of(model)
     if not parts.trusted and not parts.code:  # with users' code, a request without drafts may need no trial of drafts
         prove_model(parts)
@@ -123,10 +104,8 @@ def take_apart(model: nn.Module) -> Parts:
 
 
 def admit(target: TextTarget, drafts: bool = True) -> None:
-    """Check that a request fits into its model, and that its passes give the output of plain steps.
-
-    `drafts` says that passes may have several positions.
-    """
+    """Check that a request fits into its model and that its passes, with several positions if `drafts`, equal plain
+    steps."""
     parts, prompt, most = target.parts, target.length, target.most
     name = type(parts.model).__name__
     _check_length(parts, prompt, target.model_kwargs.get("attention_mask"), most)
@@ -152,14 +131,8 @@ def admit(target: TextTarget, drafts: bool = True) -> None:
 
 
 def _check_length(parts: Parts, prompt: int, mask: Tensor | None, most: int | None) -> None:
-    """Refuse a request that exceeds a learned position table; warn of a prompt beyond a model's computed positions.
-
-    Args:
-        parts: the model's parts.
-        prompt: P, the number of tokens in the prompt.
-        mask: int [B, P], 0 at padding, or None.
-        most: the limit of generated tokens of a row, None without a limit.
-    """
+    """Refuse a request beyond a learned position table, and warn of a prompt beyond computed positions. `mask` is int
+    [B, P] with 0 at padding; `most` None is no limit."""
     room, has_table = parts.most_positions, parts.learned_positions is not None
     if room is None:
         return
@@ -214,24 +187,12 @@ _REACHED: WeakKeyDictionary[nn.Module, dict[tuple, int]] = WeakKeyDictionary()
 
 
 def prove_model(parts: Parts) -> None:
-    """Test that the model can verify drafts of text, once per model, dtype and attention implementation.
-
-    Raises:
-        ValueError: drafted passes differ from single steps; the message names the difference.
-    """
+    """Test that the model can verify drafts of text, once per model, dtype and attention implementation."""
     _proven_once(parts, ("text",), lambda: text_trial(parts))
 
 
 def prove_prompt(parts: Parts, inputs: dict) -> None:
-    """Test the same after a prompt with more than text, on that prompt; once per kind of prompt.
-
-    Args:
-        parts: the model's parts.
-        inputs: the result of `prompt_inputs`.
-
-    Raises:
-        ValueError: drafted passes differ from single steps; the message names the difference.
-    """
+    """Test the same on a prompt with more than text, a result of `prompt_inputs`, once per kind of prompt."""
     named = tuple(sorted(name for name, value in inputs.items() if isinstance(value, Tensor)))
     beyond = ", ".join(name for name in named if name not in _TEXT) or "text"
     where = f"behind this prompt with {beyond}"
@@ -239,13 +200,10 @@ def prove_prompt(parts: Parts, inputs: dict) -> None:
 
 
 def prove_code(target: TextTarget, inputs: dict | None, drafts: bool) -> bool:
-    """Test that the passes of a request run users' code around modules with the results of `transformers.generate`.
-
-    A passed trial is valid until the code or its state changes. Without drafts, code with state of its own runs untested,
-    since it sees the shapes and the number of passes that it would see in `transformers.generate`. `inputs` is the prompt
-    if it has more than text, see `prompt_inputs`. Return whether graphs may record the code: replaced modules without
-    state, whose settings fingerprints compare.
-    """
+    """Test that a request runs users' code around modules with the results of `transformers.generate`, until the code
+    or its state changes. Without drafts, code with its own state sees the passes of `transformers.generate`, so it runs
+    untested. `inputs` is a prompt of `prompt_inputs` with more than text. Return whether graphs may record the code:
+    replaced modules without state, whose settings fingerprints compare."""
     parts, model = target.parts, target.parts.model
     remedy = "decode with drafter=None" if drafts else _DECODE
     drafts = drafts or target.turn is not None  # a turn reads its text in passes of several positions
@@ -271,13 +229,8 @@ def prove_code(target: TextTarget, inputs: dict | None, drafts: bool) -> bool:
 
 
 def prove_receptive_field(parts: Parts, total: int) -> None:
-    """Test that every layer sees all of `total` tokens, which a trial on few tokens does not show.
-
-    Lengths are rounded up and the longest tested total is stored, so requests of similar length are tested once.
-
-    Raises:
-        ValueError: a layer does not see earlier tokens.
-    """
+    """Test that every layer sees all of `total` tokens, which a trial on few tokens does not show. Lengths are rounded
+    up and the longest tested total is stored, so requests of similar length are tested once."""
     model, layout = parts.model, layout_of(parts.model)
     reached = _REACHED.setdefault(model, {})
     if total <= reached.get(layout, 0):
@@ -293,16 +246,11 @@ def prove_receptive_field(parts: Parts, total: int) -> None:
 
 
 def prove_bits(parts: Parts) -> None:
-    """Test that strict passes over drafts have the bits of single-token passes, once per model, dtype and thread count.
-
-    Raises:
-        ValueError: the bits differ; the message names the difference.
-    """
+    """Test that strict passes over drafts have the bits of single-token passes, once per model, dtype and thread count."""
     _proven_once(parts, ("bits", torch.get_num_threads()), lambda: same_bits(parts), _remedy_for_bits(parts))
 
 
 def _remedy_for_bits(parts: Parts) -> str:
-    """Return the advice for a model whose bits differ, with the reason if it is the attention implementation."""
     if parts.model.config._attn_implementation == "sdpa":
         return "leave strict out"
     reason = "eager attention adds up in an order that depends on how many tokens a pass has"
@@ -329,11 +277,8 @@ def _proven_once(parts: Parts, key: tuple, check: Callable[[], None], remedy: st
 
 
 def _failure(parts: Parts, check: Callable[[], None], remedy: str = _DECODE) -> ValueError | None:
-    """Run a check; return None, or the error to raise, which has a cause if another error interrupted the check.
-
-    The reason may be the class, which does not support such a pass, or a temporary problem. A lack of memory is no
-    property of the class and is raised directly.
-    """
+    """Run a check and return its error, or None. A lack of memory is no property of the class and is raised directly.
+    Other errors, which may be temporary, are the cause of the returned error."""
     name, device = type(parts.model).__name__, parts.device
     try:
         with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):

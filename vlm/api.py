@@ -147,13 +147,8 @@ decode.__signature__ = TokenizerSignature.of(decode)
 
 
 class _CustomGenerate:
-    """A callable for `custom_generate` with the arguments that transformers would not pass on.
-
-    Args:
-        settings: The settings of the request.
-        inputs: The arguments of `generate` as the caller passed them; None if they are unknown.
-        turn: The turn of a conversation, if it was opened before the call.
-    """
+    """A callable for `custom_generate` with the arguments that transformers would not pass on: the caller's `inputs` of
+    `generate` (None if unknown), and the turn of a conversation opened before the call."""
 
     def __init__(self, settings: RequestSettings, inputs: dict | None, turn: Turn | None = None):
         self.settings, self.inputs, self.turn = settings, inputs, turn
@@ -239,7 +234,6 @@ def _resume_conversation(request: TextRequest, model: nn.Module) -> None:
 
 
 def _open(request: TextRequest, model: nn.Module) -> DecodingRun:
-    """Return the decoding run of a request, before its prefill."""
     target, drafter, rule = prepare(model, request)
     settings, past = request.settings, request.past
     seed = target.agreed(int(torch.randint(2**62, ()))) if settings.seed is None else settings.seed

@@ -25,17 +25,9 @@ PLACEHOLDERS = ("image_token_id", "video_token_id", "audio_token_id", "image_tok
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A supported class.
-
-    Attributes:
-        name: The name of the class.
-        inputs: The supported kinds of prompt input.
-        tested: How the test suite checks the class.
-    """
-
-    name: str
-    inputs: str
-    tested: str
+    name: str  # of the class
+    inputs: str  # the supported kinds of prompt input
+    tested: str  # how the test suite checks the class
 
 
 _TINY = "random tiny model, greedy fp32 against transformers.generate"
@@ -63,31 +55,8 @@ _BY_NAME = {a.name: a for a in ARCHITECTURES}
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of a target model, see `parts_of`.
-
-    Attributes:
-        model: The transformers model.
-        decoder: Its text decoder.
-        head: Its output head.
-        embed: Its token embeddings.
-        direct: Whether logits are the head's output on the last hidden states, so that passes skip the wrapper. With
-            users' code on the model, passes run whatever the wrapper runs.
-        plan: The cache contents of each layer.
-        places: The device of each layer, see `layer_devices`.
-        hidden_size: The width of the hidden states.
-        vocab_size: The number of tokens in the vocabulary.
-        placeholders: The ids that stand for visual features in a prompt; a drafter must never propose them.
-        tokens_per_image: The number of placeholders of every picture; None if it varies.
-        trusted: Whether the test suite checks this class with this decoder; other models are tried first.
-        code: Descriptions of users' code on modules that text passes run, see `mmspec.core.user_code`; requests with it
-            are tried first.
-        last_only: Whether the forward can return the last logits alone.
-        own: Whether the decoder is part of transformers, whose attention windows equal those of its masks.
-        mixers: The layers with states.
-        rotary: The rotary modules whose frequencies depend on the length.
-        most_positions: The number of positions that the config states; None without such a number.
-        learned_positions: The number of rows of the learned position table; None for computed positions.
-    """
+    """The parts of a target model, see `parts_of`. `direct` says that the head's output on the last hidden states is
+    the logits, so passes skip the wrapper; with users' code on the model, passes run all that the wrapper runs."""
 
     model: nn.Module
     decoder: nn.Module
@@ -95,19 +64,19 @@ class Parts:
     embed: nn.Module
     direct: bool
     plan: LayerPlan
-    places: tuple[torch.device | None, ...]
+    places: tuple[torch.device | None, ...]  # per layer, see `layer_devices`
     hidden_size: int
     vocab_size: int
-    placeholders: tuple[int, ...]
-    tokens_per_image: int | None = None
-    trusted: bool = True
-    code: tuple[str, ...] = ()
-    last_only: bool = True
-    own: bool = True
-    mixers: tuple[Mixer, ...] = ()
-    rotary: tuple[nn.Module, ...] = ()
-    most_positions: int | None = None
-    learned_positions: int | None = None
+    placeholders: tuple[int, ...]  # ids of visual features in a prompt; a drafter must never propose them
+    tokens_per_image: int | None = None  # placeholders of every picture; None if it varies
+    trusted: bool = True  # whether the test suite checks this class with this decoder; others are tried first
+    code: tuple[str, ...] = ()  # users' code on modules of text passes, see `core.user_code`; tried first
+    last_only: bool = True  # whether the forward can return the last logits alone
+    own: bool = True  # whether the decoder is of transformers, whose windows equal those of its masks
+    mixers: tuple[Mixer, ...] = ()  # the layers with states
+    rotary: tuple[nn.Module, ...] = ()  # modules whose frequencies depend on the length
+    most_positions: int | None = None  # as the config states; None without such a number
+    learned_positions: int | None = None  # rows of the learned position table; None for computed positions
 
     @property
     def layers(self) -> int:
@@ -115,17 +84,15 @@ class Parts:
 
     @property
     def device(self) -> torch.device:
-        """The device of the embedded tokens."""
         return execution_device(self.embed)
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of the embedded tokens."""
+        """Of the embedded tokens, as `device` is."""
         return self.embed.weight.dtype
 
     @property
     def like(self) -> Tensor:
-        """An empty tensor with the dtype and device of the embedded tokens."""
         return torch.empty(0, dtype=self.dtype, device=self.device)
 
     @property
@@ -144,16 +111,8 @@ _REMEMBERED: WeakKeyDictionary[nn.Module, tuple[tuple, dict, Parts]] = WeakKeyDi
 
 
 def parts_of(model: nn.Module) -> Parts:
-    """Return the parts of a transformers model that continues text.
-
-    They are remembered until a module, a weight's shape or device, code on a module or the config changes.
-
-    Args:
-        model: The transformers model, without wrappers.
-
-    Raises:
-        ValueError: A part is missing, or the attention pattern or implementation is not supported.
-    """
+    """Return the parts of a transformers model without wrappers that continues text. They are remembered until a
+    module, a weight's shape or device, code on a module or the config changes."""
     methods = [getattr(model, name, None) for name in ("get_decoder", "generate")]
     if not (isinstance(model, nn.Module) and all(map(callable, methods))):
         raise ValueError(f"model: expected a transformers model that generates text, got {type(model).__name__}")
@@ -166,7 +125,7 @@ def parts_of(model: nn.Module) -> Parts:
 
 
 def _module_states(model: nn.Module) -> tuple:
-    """Return everything in a model's modules on which its parts depend. Modules are compared by weak references."""
+    """Return all in a model's modules on which its parts depend, modules as weak references."""
     states, waiting, known = [global_mark()], [model], set()
     while waiting:
         module = waiting.pop()
@@ -188,20 +147,17 @@ def _module_states(model: nn.Module) -> tuple:
 
 
 def _settings(config: object) -> dict[str, object]:
-    """Return the fields of a config, and of the configs inside it."""
     fields = vars(config).items() if isinstance(config, PreTrainedConfig) else ()
     return {name: _settings(value) if isinstance(value, PreTrainedConfig) else value for name, value in fields}
 
 
 def _with_modules(parts: Parts, change: Callable) -> Parts:
-    """Return the parts with `change` applied to each of their modules."""
     named = {name: change(getattr(parts, name)) for name in ("model", "decoder", "head", "embed")}
     mixers = tuple(replace(mixer, module=change(mixer.module)) for mixer in parts.mixers)
     return replace(parts, **named, mixers=mixers, rotary=tuple(map(change, parts.rotary)))
 
 
 def _look_up(model: nn.Module) -> Parts:
-    """Look up the parts of a model."""
     name, config = type(model).__name__, getattr(model, "config", None)
     if getattr(config, "is_encoder_decoder", False):
         raise ValueError(f"model: expected a decoder-only model, got the encoder-decoder {name}")

@@ -41,23 +41,15 @@ def offer(model: nn.Module, make: Offer) -> None:
 
 
 def copy_offer(model: nn.Module, copied: nn.Module) -> None:
-    """Offer the drafters of a model for its copy too.
-
-    Args:
-        model: The transformers model, without wrappers.
-        copied: Its copy, which may not have its attributes yet.
-    """
+    """Offer the drafters of a model for its copy too, which may not have its attributes yet."""
     with _lock:
         if (make := _offered.get(model)) is not None:
             _offered[copied] = make
 
 
 def offered_drafters(model: nn.Module) -> tuple[Drafter, ...]:
-    """Return the drafters offered for `model`, such as those of the zoo for its models.
-
-    Without an offer, they are prompt lookup, which needs no training, and a fitting published drafter from the user's
-    Hugging Face cache, see `cached_drafter`. Nothing is downloaded.
-    """
+    """Return the drafters offered for `model`, such as those of the zoo. Without an offer, they are prompt lookup and a
+    published drafter from the user's Hugging Face cache, see `cached_drafter`; nothing is downloaded."""
     inner = unwrapped(model)
     with _lock:
         make = _offered.get(inner)
@@ -72,7 +64,6 @@ def offered_drafters(model: nn.Module) -> tuple[Drafter, ...]:
 
 
 def controller_for(model: nn.Module) -> GoodputPortfolio:
-    """Return a new controller over the offered drafters, without any measurements."""
     return GoodputPortfolio(offered_drafters(model))
 
 

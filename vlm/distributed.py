@@ -1,8 +1,5 @@
-"""Targets on several devices or in several processes: the devices of layers, and agreement of processes on a number.
-
-accelerate's hooks move a module's inputs and weights to the same device and leave its outputs there. The embeddings and
-the head of such a target move their outputs back to the device of the request.
-"""
+"""Targets on several devices or in several processes. accelerate's hooks move a module's inputs and weights to a device
+and leave its outputs there; the embeddings and the head of such a target move them back to the request's device."""
 
 from __future__ import annotations
 
@@ -30,12 +27,11 @@ def agreed(group: Any, number: int) -> int:
 
 
 def _backend_device(group: Any) -> torch.device:
-    """Return the device of tensors that the group's backend supports."""
     return torch.device("cpu") if "gloo" in distributed.get_backend(group) else torch.accelerator.current_accelerator()
 
 
 def execution_device(module: nn.Module) -> torch.device:
-    """Return the device on which a module computes: that of accelerate's hook, else that of its weights."""
+    """Return the device of accelerate's hook, else that of the weights."""
     device = hook_device(module)
     return module.weight.device if device is None else device
 
@@ -51,7 +47,7 @@ def hook_device(module: nn.Module) -> torch.device | None:
 
 
 def layer_devices(decoder: nn.Module, count: int) -> tuple[torch.device | None, ...]:
-    """Return the device of each of `count` layers, by the `layer_idx` of its attention; None if it is unknown."""
+    """Return the device of each layer, by the `layer_idx` of its attention; None if it is unknown."""
     devices: dict[int, torch.device] = {}
     for module in decoder.modules():
         index = getattr(module, "layer_idx", None)
@@ -77,5 +73,4 @@ class SameDeviceModule:
 
 
 def on_input_device(module: nn.Module) -> nn.Module | SameDeviceModule:
-    """Return the module, wrapped in SameDeviceModule if accelerate moves its outputs."""
     return SameDeviceModule(module) if hasattr(module, "_hf_hook") else module

@@ -14,24 +14,14 @@ from mmspec.core.draft import Evidence
 
 
 class Stopping:
-    """The stopping criteria of a request, which end rows at the same token as `transformers.generate`.
+    """The stopping criteria of a request on a prompt int64 [B, P], which end rows at the same token as
+    `transformers.generate`.
 
     Eos ids and the length limit are looked up in every run of accepted tokens. All other criteria are called once per
-    step with all rows, as soon as every live row has reached the step. They may therefore store state or depend on the
-    order of rows. A row that is ahead is cut back to the step at which they end it.
-
-    As in transformers, ended rows are padded if an eos id is set; otherwise all rows continue until all have ended.
-
-    Args:
-        criteria: the request's stopping criteria.
-        prompt: int64 [B, P].
-        pad: the token after the end of a row.
-
-    Attributes:
-        eos: the ids that end a row.
-        most: the limit of generated tokens of a row, None without a limit.
-        others: all other criteria.
-    """
+    step with all rows, as soon as every live row has reached the step. They may thus store state or depend on the order
+    of rows; a row that is ahead is cut back to the step at which they end it. As in transformers, ended rows are padded
+    with `pad` if an eos id is set; otherwise all rows continue until all have ended. `most` is None without a limit of
+    generated tokens."""
 
     def __init__(self, criteria: StoppingCriteriaList, prompt: Tensor, pad: int = 0):
         self.prompt, self.pad = prompt, pad
@@ -47,16 +37,8 @@ class Stopping:
         self._scores: list[Tensor] = []
 
     def cut(self, row: int, tokens: list[int], run: list[int]) -> tuple[list[int], bool]:
-        """Cut a run at the token where an eos id or the length limit ends the row.
-
-        Args:
-            row: the row.
-            tokens: its generated tokens before the run.
-            run: the tokens to add.
-
-        Returns:
-            The part of `run` that belongs to the row, and whether the row ends there.
-        """
+        """Return the part of `run` that belongs to the row, which an eos id or the length limit ends, and whether it
+        ends there. `tokens` are the generated tokens before the run."""
         room = len(run) + 1 if self.most is None else max(self.most - len(tokens), 1)
         end, stop = min(room, len(run)), room <= len(run)
         for i, token in enumerate(run[:end]):
@@ -67,16 +49,8 @@ class Stopping:
     def apply_criteria(
         self, tokens: Sequence[list[int]], live: Sequence[bool], scores: Sequence[list[Tensor]] | None
     ) -> dict[int, int]:
-        """Call the other criteria for every step that all rows have reached.
-
-        Args:
-            tokens: per row, the generated ids.
-            live: per row, whether it continues.
-            scores: per row and step float32 [V]; None if the request does not store them.
-
-        Returns:
-            The lengths of the rows that these calls have ended, by row.
-        """
+        """Call the other criteria for every step that all rows have reached, and return the lengths of rows that they
+        have ended. `scores` holds float32 [V] per row and step; None if the request does not store them."""
         ended: dict[int, int] = {}
         while self.others and self._reached(tokens, live):
             self.step += 1
@@ -126,22 +100,10 @@ FAILURES = {
 
 
 class GeneratedRows(BatchTarget):
-    """The rows of a target with their generated tokens.
-
-    Args:
-        prompt: int64 [B, P].
-        criteria: the request's stopping criteria.
-        pad: the token after the end of a row.
-        listener: called with a row, its new tokens and the number of accepted draft tokens among them, or None.
-        keep_scores: whether to store the scores and logits of every step.
-        show_scores: whether stopping criteria receive the scores of every step.
-        goes_on: whether the target reads on after a row has ended; the cache then holds exactly its tokens but the last.
-
-    Attributes:
-        tokens: per row, the generated ids.
-        scores: per row, float32 [V] of each generated token, with `keep_scores`.
-        logits: the same before the logits processors.
-    """
+    """The rows of a target behind a prompt int64 [B, P], with their generated tokens. With `keep_scores`, `scores` and
+    `logits` (before the processors) are float32 [V] of each token. The listener is called with a row, its new tokens
+    and the number of accepted draft tokens among them. With `goes_on` the target reads on after a row has ended; the
+    cache then holds exactly its tokens but the last. `show_scores` gives stopping criteria the scores of every step."""
 
     def __init__(
         self,
@@ -170,12 +132,10 @@ class GeneratedRows(BatchTarget):
 
     @property
     def most(self) -> int | None:
-        """The limit of generated tokens of a row; None without a limit."""
         return self.stopping.most
 
     @property
     def eos(self) -> frozenset[int]:
-        """The ids that end a row."""
         return frozenset(self.stopping.eos)
 
     @property
@@ -207,7 +167,6 @@ class GeneratedRows(BatchTarget):
         return accepted
 
     def record(self, row: int, count: int) -> None:
-        """Store the scores of the first `count` tokens of a row's last round."""
         for node in self.paths[row][:count]:
             self.scores[row].append(self._scored.scores[row, node])
             self.logits[row].append(self._raw[row, node])

@@ -1,8 +1,5 @@
-"""The transformers side of a call.
-
-It finds the model inside adapters and `torch.compile`, the `generate` of its class, and the arguments that a call does
-not pass on to a `custom_generate` callable.
-"""
+"""The transformers side of a call: the model inside adapters and `torch.compile`, the `generate` of its class, and the
+arguments that a call does not pass on to a `custom_generate` callable."""
 
 from __future__ import annotations
 
@@ -17,12 +14,8 @@ from transformers import GenerationMixin
 
 def unwrapped(model: nn.Module) -> nn.Module:
     """Return the transformers model inside an adapter (with `get_base_model`, as in peft) or a compiled module.
-
-    Adapters that change layers remain active in it.
-
-    Raises:
-        ValueError: The adapter learns a prompt, which belongs to the wrapper and would be lost.
-    """
+    Adapters that change layers stay active in it; a learned prompt belongs to the wrapper and would be lost, so it is
+    refused."""
     for inner in _inwards(model):
         configs = getattr(inner, "peft_config", None)
         if isinstance(configs, dict) and any(getattr(c, "is_prompt_learning", False) for c in configs.values()):
@@ -32,21 +25,9 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def class_generate(model: nn.Module) -> Callable:
-    """Return the `generate` that the class of a model defines, bound to the model.
-
-    An attribute of the object itself is ignored: it may be a handle of `mmspec.enable` or the `custom_generate` of a
-    checkpoint, and both call this package. The package decodes through no other `generate`.
-
-    Args:
-        model: A transformers model or a wrapper. If the wrapper's class has its own `generate`, that method is returned,
-            as it may do more than call the model inside; otherwise the method of the model inside.
-
-    Returns:
-        The bound method.
-
-    Raises:
-        ValueError: No class has such a method.
-    """
+    """Return the `generate` that the class of a model defines, bound to the model. That of a wrapper comes first, as it
+    may do more than call the model inside. An attribute of the object is ignored: it may be a handle of `mmspec.enable`
+    or the `custom_generate` of a checkpoint, and both call this package, which decodes through no other `generate`."""
     for inner in _inwards(model):
         if callable(method := getattr(type(inner), "generate", None)):
             return method.__get__(inner)
@@ -54,11 +35,7 @@ def class_generate(model: nn.Module) -> Callable:
 
 
 def drafted_generate(model: nn.Module) -> Callable:
-    """Return `class_generate` of a model for a drafted request.
-
-    Raises:
-        ValueError: The adapter of the model is not supported, see `unwrapped`.
-    """
+    """Return `class_generate` of a model whose adapter `unwrapped` supports."""
     unwrapped(model)
     return class_generate(model)
 
@@ -76,21 +53,14 @@ def _inwards(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def uncompiled(module: nn.Module | None) -> nn.Module | None:
-    """Return the module inside `torch.compile`; any other module is returned unchanged.
-
-    Passes over drafts have many shapes, and a compiled module would be recompiled for each of them.
-    """
+    """Return the module inside `torch.compile`, as passes over drafts have many shapes and would recompile for each."""
     while isinstance(inner := getattr(module, "_orig_mod", None), nn.Module):
         module = inner
     return module
 
 
 def check_layers(decoder: nn.Module, head: nn.Module) -> None:
-    """Check that a decoder's passes use a cache, and that the result of a token depends on no other token of its pass.
-
-    Raises:
-        ValueError: A layer is in training mode with gradient checkpointing, or is quantised dynamically.
-    """
+    """Check that passes use a cache and that a token's result depends on no other token, as in dynamic quantisation."""
     for part in (*decoder.modules(), *head.modules()):
         if part.training and getattr(part, "gradient_checkpointing", False):
             raise ValueError("model: expected a model in eval mode, got training with gradient checkpointing, which keeps no "
@@ -106,16 +76,12 @@ _SORTING = GenerationMixin._extract_generation_mode_kwargs.__code__
 
 
 class TokenizerSignature(Signature):
-    """The signature of a `custom_generate` callable with a `tokenizer`; reading it makes the call keep its tokenizer.
-
-    `generate` first removes the tokenizer from its arguments for its own decoding methods. It then reads the callable's
-    signature and passes the remaining arguments, so stop strings and token healing would have no tokenizer. When
-    `generate` reads this signature, it puts the tokenizer back.
-    """
+    """The signature of a `custom_generate` callable with a `tokenizer`. `generate` removes the tokenizer from its
+    arguments before it reads the callable's signature, so stop strings and token healing would have none; reading this
+    signature puts it back."""
 
     @classmethod
     def of(cls, function: Callable) -> TokenizerSignature:
-        """Return the signature of `function`, which has a parameter `tokenizer`."""
         own = signature(function)
         return cls(list(own.parameters.values()), return_annotation=own.return_annotation)
 
@@ -131,13 +97,7 @@ class TokenizerSignature(Signature):
 
 
 def setting_of_call(model: nn.Module, inputs: Mapping[str, object], name: str) -> object:
-    """Return the generation setting `name` of a call, in the order of precedence of `generate`.
-
-    Args:
-        model: the transformers model, without wrappers.
-        inputs: the arguments of its `generate`.
-        name: a field of `GenerationConfig`.
-    """
+    """Return the generation setting `name` of a call, in the order of precedence of `generate`."""
     if name in inputs:
         return inputs[name]
     setting = getattr(inputs.get("generation_config"), name, None)
@@ -153,11 +113,8 @@ def _call() -> FrameType | None:
 
 
 def streamer_of_call() -> object | None:
-    """Return the `streamer` of the `transformers.generate` call that runs this code, None if there is none.
-
-    `generate` puts the prompt on the streamer, but does not pass the streamer to the callable: an iterating reader would
-    wait forever. It is therefore read from the frame of the call.
-    """
+    """Return the `streamer` of the `transformers.generate` call that runs this code, read from its frame; None without
+    any. `generate` puts the prompt on it but does not pass it on, so that an iterating reader would wait forever."""
     frame = _call()
     return None if frame is None else frame.f_locals.get("streamer")
 

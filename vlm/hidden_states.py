@@ -16,20 +16,16 @@ from mmspec.core.compat import CACHE
 
 @dataclass(frozen=True, slots=True)
 class LayerOutput:
-    """The state that decoder layer `layer` returns.
-
-    It equals the input of the next layer except in models that add to it in between, such as vision features in DeepStack.
-    """
+    """The state that a decoder layer returns, which is the input of the next except where models add to it, as
+    DeepStack does."""
 
     layer: int
 
 
 @dataclass(frozen=True, slots=True)
 class LastKeys:
-    """The rotated keys and the values that the last layer caches, then cos and sin of its positions, side by side.
-
-    Heads are joined, so the width is (2 * groups + 2) * dim.
-    """
+    """The rotated keys and values that the last layer caches, then cos and sin of its positions, side by side with
+    joined heads: width (2 * groups + 2) * dim."""
 
 
 Level = int | LayerOutput | LastKeys
@@ -52,17 +48,9 @@ class _KeyRecorder:
 
 @dataclass(slots=True)
 class RecordedStates:
-    """The recorded states of a decoder's call.
-
-    Attributes:
-        embeds: float [B, T, H], the input embeddings, with vision features in place.
-        hidden: float [B, T, H], the states that the head reads.
-        levels: float [B, T, n * H], the concatenated states of n chosen levels; None without levels.
-    """
-
-    embeds: Tensor | None = None
-    hidden: Tensor | None = None
-    levels: Tensor | None = None
+    embeds: Tensor | None = None  # float [B, T, H], the input embeddings, with vision features in place
+    hidden: Tensor | None = None  # float [B, T, H], the states that the head reads
+    levels: Tensor | None = None  # float [B, T, n * H], n chosen levels concatenated; None without levels
 
 
 @contextmanager
@@ -82,16 +70,9 @@ def override_mask(decoder: nn.Module, mask: Tensor | Mapping[str, Tensor | None]
 
 @contextmanager
 def record_states(decoder: nn.Module, levels: tuple[Level, ...] | None = None) -> Iterator[RecordedStates]:
-    """Record the inputs and outputs of the decoder in calls of this thread inside the block.
-
-    Args:
-        decoder: The decoder.
-        levels: Further states to record: an index for the input of that decoder layer, the number of layers for the input
-            of the final norm, a `LayerOutput` for the output of a layer, `LastKeys` for the last layer's keys and values.
-
-    Raises:
-        ValueError: The decoder has no such layer.
-    """
+    """Record the inputs and outputs of the decoder in calls of this thread inside the block. A level is an index for
+    the input of that decoder layer, the number of layers for the input of the final norm, a `LayerOutput`, or
+    `LastKeys`."""
     seen, thread = RecordedStates(), threading.get_ident()
     states: dict[Level, Tensor] = {}
     recorders: list[Any] = []
@@ -156,7 +137,7 @@ def record_states(decoder: nn.Module, levels: tuple[Level, ...] | None = None) -
 
 
 def _layer(decoder: nn.Module, level: int, last: int = 0) -> nn.Module:
-    """Return the module whose input is state `level`, a decoder layer or the final norm; the last `last` are excluded."""
+    """Return the decoder layer or final norm whose input is state `level`; the last `last` are excluded."""
     layers = decoder.layers
     if not 0 <= level <= len(layers) - last:
         raise ValueError(f"levels: expected layers 0 to {len(layers) - last} of the target, got {level}")

@@ -16,28 +16,16 @@ from mmspec.vlm.partial import layers
 
 @dataclass(slots=True)
 class JoiningProbes(Probes):
-    """Probes without input embeddings, see `Probes`.
+    """Probes without input embeddings, see `Probes`."""
 
-    Attributes:
-        node: int64 [B, P], the node behind whose state each probe starts.
-        offset: int64 [B, P], the index of its map.
-        starts: Per offset, the layer that its probes enter; these numbers do not fall.
-        maps: float [K, H, H], per offset the map of the node's state that enters this layer.
-    """
-
-    node: Tensor
-    offset: Tensor
-    starts: tuple[int, ...]
-    maps: Tensor
+    node: Tensor  # int64 [B, P], the node behind whose state each probe starts
+    offset: Tensor  # int64 [B, P], the index of its map
+    starts: tuple[int, ...]  # per offset, the layer that its probes enter; never falling
+    maps: Tensor  # float [K, H, H], per offset the map of the node's state that enters this layer
 
     def entering(self, layer: int, nodes: Tensor, own: Tensor) -> Tensor:
-        """Return the states with which probes enter a layer, float [B, P, H].
-
-        Args:
-            layer: The layer.
-            nodes: float [B, N, H], the nodes' states there.
-            own: float [B, P, H], the probes' states there, which those that join replace.
-        """
+        """Return the states of probes entering a layer, float [B, P, H]: `own`, but maps of `nodes` [B, N, H] where
+        they join."""
         source = gather_nodes(nodes, self.node)
         for offset, start in enumerate(self.starts):
             if start == layer:
@@ -46,19 +34,9 @@ class JoiningProbes(Probes):
 
 
 def joined_pass(parts: Parts, draft: Draft, inputs: dict) -> tuple[Tensor, Tensor]:
-    """Run a pass over the nodes of a draft and over probes that join it.
-
-    Layers below the first start run over the nodes alone. From there on a probe is a row like others; before its own start
-    it is seen by probes alone that start no earlier.
-
-    Args:
-        parts: The target's parts.
-        draft: The draft, with JoiningProbes.
-        inputs: The arguments of the whole pass, over nodes and probes.
-
-    Returns:
-        The logits [B, N, V] of the nodes, and the last states [B, N + P, H].
-    """
+    """Run a pass over the nodes of a draft and over JoiningProbes; return the nodes' logits [B, N, V] and the last
+    states [B, N + P, H]. Layers below the first start run over the nodes alone. From there on a probe is a row like
+    others; before its own start, only probes that start no earlier see it."""
     tree, probes, cache = draft.tree, draft.probes, inputs[CACHE]
     nodes, position, mask = tree.nodes, inputs["position_ids"], inputs["attention_mask"]
     seen, depth = tree.ancestor, tree.depth.expand(draft.batch, -1)

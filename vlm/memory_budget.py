@@ -21,44 +21,24 @@ _ROOM, _SPARE = 512, 64  # slots that a target allocates for new tokens, and for
 
 @dataclass(frozen=True, slots=True)
 class RequestShape:
-    """The sizes of a request.
-
-    Attributes:
-        prompt: The tokens of a prompt, pictures included.
-        new: The tokens to generate.
-        rows: The rows of the batch.
-        greedy: Whether it takes the likeliest tokens.
-        pictures: The picture tokens of a prompt.
-    """
-
-    prompt: int
-    new: int
-    rows: int = 1
+    prompt: int  # tokens of a prompt, pictures included
+    new: int  # tokens to generate
+    rows: int = 1  # of the batch
     greedy: bool = True
-    pictures: int = 0
+    pictures: int = 0  # picture tokens of a prompt
 
 
 @dataclass(frozen=True, slots=True)
 class RequestMemory:
-    """The bytes of a request at the peak of its rounds, beyond the weights.
+    """The bytes of a request at the peak of its rounds, beyond the weights."""
 
-    Attributes:
-        cache: The keys, values and states of all slots.
-        copied: The old keys while the slots double, 0 where they never do.
-        prompt: The embeddings and states of the prompt that drafters read, and the features of its pictures.
-        mask: The attention mask of a round.
-        forward: The activations of a layer in a round.
-        scores: The rows of vocabulary size: scores, distributions and residuals.
-        drafter: The slots and tables of the drafter.
-    """
-
-    cache: int
-    copied: int
-    prompt: int
-    mask: int
-    forward: int
-    scores: int
-    drafter: int
+    cache: int  # keys, values and states of all slots
+    copied: int  # old keys while the slots double, 0 where they never do
+    prompt: int  # embeddings and states that drafters read, and the features of pictures
+    mask: int  # of a round
+    forward: int  # activations of a layer in a round
+    scores: int  # rows of vocabulary size: scores, distributions and residuals
+    drafter: int  # slots and tables
 
     @property
     def total(self) -> int:
@@ -66,25 +46,14 @@ class RequestMemory:
         return self.cache + self.prompt + self.drafter + max(self.mask + self.forward, self.scores, self.copied)
 
     def by_part(self) -> str:
-        """Return the parts as text."""
         return ", ".join(f"{part.name} {in_units(getattr(self, part.name))}" for part in fields(self))
 
 
 def request_memory(
     parts: Parts, needs: MemoryNeeds, shape: Shape | None, request: RequestShape, drafter: Any = None
 ) -> RequestMemory:
-    """Return the memory of a request from shapes alone.
-
-    Args:
-        parts: The parts of the target, with or without weights.
-        needs: The memory of its weights and slots.
-        shape: The shape of the drafts; None for plain decoding.
-        request: The sizes of the request.
-        drafter: A trained drafter, whose slots are counted; None for a drafter without any.
-
-    Raises:
-        ValueError: The bytes of the target's slots are unknown.
-    """
+    """Return the memory of a request from shapes alone; the target may lack weights. A `shape` None is plain decoding,
+    and `drafter` None a drafter without slots to count."""
     if needs.per_token is None:
         raise ValueError(f"model: expected a class whose cache can be measured without weights, got "
                          f"{type(parts.model).__name__}; compare peaks with mmspec bench vlm")  # fmt: skip
@@ -111,7 +80,7 @@ def request_memory(
 
 
 def _score_rows(shape: Shape | None, nodes: int, greedy: bool) -> int:
-    """Return the rows of vocabulary size that are alive at once, by the rule that verifies a draft."""
+    """Return the rows of vocabulary size that are alive at once."""
     if greedy:
         return nodes
     if shape is None or isinstance(shape, DynamicTree) or shape.drawn == "deterministic":
@@ -122,7 +91,7 @@ def _score_rows(shape: Shape | None, nodes: int, greedy: bool) -> int:
 
 
 def _drafter_bytes(drafter: Any, shape: Shape, request: RequestShape, slots: int, size: int) -> int:
-    """Return the bytes of a trained drafter's keys, values and rotary table."""
+    """Count keys, values and the rotary table."""
     layer = getattr(getattr(drafter, "layer", None), "config", None)
     if layer is None:
         if getattr(drafter, "parts", None) is not None:
@@ -139,20 +108,8 @@ def shape_within(
     parts: Parts, needs: MemoryNeeds, shape: Shape | None, request: RequestShape, budget: int, drafter: Any = None,
     held: int = 0,
 ) -> Shape | None:  # fmt: skip
-    """Return the largest draft of a kind that a budget of bytes allows, weights included; None for plain decoding.
-
-    Args:
-        parts: The parts of the target.
-        needs: The memory of its weights and slots.
-        shape: The draft that is wanted, None for plain decoding. A smaller draft is a prefix of it.
-        request: The sizes of the request.
-        budget: The bytes.
-        drafter: As in `request_memory`; its weights count too.
-        held: The bytes that graph slots of other requests hold.
-
-    Raises:
-        ValueError: Not even plain decoding fits, or the bytes of the target's slots are unknown.
-    """
+    """Return the largest prefix of a draft that a budget of bytes allows, all weights and the `held` bytes of other
+    requests' graph slots included; None for plain decoding."""
     own = held + (0 if drafter is None else sum(weight.nbytes for weight in drafter.parameters()))
 
     def least(candidate: Shape | None) -> int:
@@ -173,19 +130,8 @@ def shape_within(
 
 
 def drafter_within(target: TextTarget, drafter: Any, budget: int, held: int = 0) -> Any:
-    """Return a drafter whose drafts fit a budget of bytes in a request, None where only plain decoding fits.
-
-    A warning names the drafts that are left where they are smaller than the drafter's own.
-
-    Args:
-        target: The request, before its prefill.
-        drafter: A trained drafter, or None.
-        budget: The bytes, those of all weights included.
-        held: As in `shape_within`.
-
-    Raises:
-        ValueError: Not even plain decoding fits, the request has no limit of tokens, or the drafter has no shape.
-    """
+    """Return a drafter whose drafts fit a budget of bytes before the prefill, with a warning if they are cut; None
+    where only plain decoding fits. See `shape_within`."""
     if target.stopping.most is None:
         raise ValueError("memory: expected max_new_tokens beside it, got a request without a limit; set it")
     if drafter is not None and not hasattr(drafter, "shape_for"):
@@ -217,15 +163,7 @@ def cut_to(shape: Shape, drafted: int) -> Shape:
 
 
 def bytes_of(text: str, option: str = "memory") -> int:
-    """Return the bytes of a text such as "8GB" or "500 MB".
-
-    Args:
-        text: A number and a unit of `UNITS`; capitals do not matter.
-        option: The argument or option that contains the text, for the error.
-
-    Raises:
-        ValueError: The text is no size above 0.
-    """
+    """Return the bytes of a text such as "8GB" or "500 mb"; errors name the `option`."""
     units = {unit.lower(): 1000**power for power, unit in enumerate(UNITS)}
     match = re.fullmatch(r"(\d+(?:\.\d+)?) *([a-z]+)", text.strip().lower())
     count = float(match[1]) * units.get(match[2], 0) if match else 0
@@ -235,17 +173,7 @@ def bytes_of(text: str, option: str = "memory") -> int:
 
 
 def budget_sentence(parts: Parts, needs: MemoryNeeds, tokens: int, budget: int) -> str:
-    """Return the longest chains that a budget allows beside a row of so many tokens, in words.
-
-    Args:
-        parts: The parts of the target.
-        needs: The memory of its weights and slots.
-        tokens: The tokens of the row, half of them generated.
-        budget: The bytes.
-
-    Raises:
-        ValueError: Not even plain decoding fits, or the bytes of the target's slots are unknown.
-    """
+    """Say the longest chains that a budget of bytes allows beside a row of so many tokens, half of them generated."""
     longest, wanted = [], Chain(FixedLength(_MOST))
     for greedy in (True, False):
         request = RequestShape(tokens - tokens // 2, tokens // 2, greedy=greedy)

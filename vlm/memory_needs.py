@@ -17,35 +17,20 @@ UNITS = ("B", "kB", "MB", "GB", "TB")
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeeds:
-    """The memory of a model and of its requests.
-
-    Attributes:
-        dtype: The precision of the weights and the cache.
-        parameters: The number of weights of the whole model.
-        weights: The bytes of the weights.
-        per_token: The bytes of a token's keys and values; None where they are unknown.
-        per_row: The bytes of a row's recurrent and convolution states; None where they are unknown.
-        note: The parts that these figures leave out.
-    """
-
-    dtype: str
-    parameters: int
-    weights: int
-    per_token: int | None = None
-    per_row: int | None = None
-    note: str = ""
+    dtype: str  # of the weights and the cache
+    parameters: int  # of the whole model
+    weights: int  # bytes
+    per_token: int | None = None  # bytes of keys and values; None where unknown
+    per_row: int | None = None  # bytes of recurrent and convolution states; None where unknown
+    note: str = ""  # the parts that these figures leave out
 
     def of_request(self, tokens: int) -> int | None:
-        """Return the bytes of a row with a number of tokens, None where they are unknown."""
+        """Return the bytes of a row, None where they are unknown."""
         return None if self.per_token is None else self.per_token * tokens + (self.per_row or 0)
 
 
 def needs_of(parts: Parts) -> MemoryNeeds:
-    """Return the memory of a loaded model, measured once on a pass over a token.
-
-    Args:
-        parts: The parts of the model.
-    """
+    """Return the memory of a loaded model, measured once on a pass over a token."""
     return made_once(parts.model, "memory needs", lambda: _measured(parts), parts.model)
 
 
@@ -60,12 +45,10 @@ def _measured(parts: Parts) -> MemoryNeeds:
 
 
 def slots_of(layer: Any) -> list[Tensor]:
-    """Return the keys and values of a token."""
     return [value for name in ("keys", "values") if torch.is_tensor(value := getattr(layer, name, None))]
 
 
 def states_of(layer: Any) -> list[Tensor]:
-    """Return convolution windows and recurrent states."""
     states = (read_by_number(getattr(layer, name, None)) for name in ("conv_states", "recurrent_states"))
     return [value for named in states for value in named.values() if torch.is_tensor(value)]
 

@@ -24,23 +24,14 @@ from mmspec.core.tree_recurrence import (
 
 @dataclass(slots=True)
 class TreePass:
-    """The pass of a mixer over a draft, by closed forms.
-
-    Attributes:
-        layer: The layer's states in the cache.
-        tree: The draft tree.
-        columns: The tree's convolution columns, see `SlotCache`.
-        full: The windows and inputs of the layer's convolutions, by number.
-        brought: The state update of the recurrence.
-        turned: Whether the class stores its states with the value axis before the key axis.
-    """
+    """The pass of a mixer over a draft, by closed forms."""
 
     layer: StateLayer
     tree: Tree
-    columns: dict[tuple[int, int], Tensor] = field(default_factory=dict)
-    full: dict[int, Tensor] = field(default_factory=dict)
+    columns: dict[tuple[int, int], Tensor] = field(default_factory=dict)  # see `SlotCache`
+    full: dict[int, Tensor] = field(default_factory=dict)  # by number, windows and inputs of convolutions
     brought: RecurrenceUpdate | None = None
-    turned: bool = False
+    turned: bool = False  # whether the class stores its states with the value axis before the key axis
 
     def conv(
         self,
@@ -59,7 +50,6 @@ class TreePass:
         return (out if activation is None else ACT2FN[activation](out)).to(hidden_states.dtype)
 
     def _read(self, taps: int, full: Tensor) -> Tensor:
-        """Return `conv_columns` of this draft."""
         tree, known = self.tree, self.columns
         size = taps, full.shape[-1] - tree.nodes
         if size not in known:
@@ -70,20 +60,9 @@ class TreePass:
         self, query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, use_qk_l2norm_in_kernel: bool = False,
         **kwargs: object,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Replace the delta rule, gated per head or per channel.
-
-        Args:
-            query: float [B, N, Hk, K].
-            key: float [B, N, Hk, K].
-            value: float [B, N, H, V].
-            g: float [B, N, H] or [B, N, H, K], the logarithms of the decay.
-            beta: float [B, N, H], the update rates.
-            use_qk_l2norm_in_kernel: Whether queries and keys are normalised.
-            **kwargs: Ignored.
-
-        Returns:
-            The outputs [B, N, H, V], and the state before the draft.
-        """
+        """Replace the delta rule, gated per head or per channel. `query` and `key` are float [B, N, Hk, K], `value` [B,
+        N, H, V]. `g`, the logarithms of the decay, is [B, N, H] or [B, N, H, K]; `beta`, the update rates, [B, N, H].
+        Return the outputs [B, N, H, V] and the state before the draft."""
         groups = value.shape[2] // key.shape[2]
         wide = [repeat_heads(x.float(), groups).transpose(1, 2) for x in (query, key)]
         if use_qk_l2norm_in_kernel:
@@ -101,22 +80,9 @@ class TreePass:
         self, hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
         dt_bias: Tensor | None = None, dt_softplus: bool = False, **kwargs: object,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Replace the chunked scan of Mamba 2; like single steps, it does not limit `dt`.
-
-        Args:
-            hidden_states: float [B, N, H, P].
-            dt: float [B, N, H], the step sizes.
-            A: float [H].
-            B: float [B, N, G, S].
-            C: float [B, N, G, S].
-            D: float [H], the skip connection, or None.
-            dt_bias: float [H], or None.
-            dt_softplus: Whether `dt` passes through a softplus.
-            **kwargs: Ignored.
-
-        Returns:
-            The outputs [B, N, H, P], and the state before the draft.
-        """
+        """Replace the chunked scan of Mamba 2; like single steps, it does not limit `dt`. `hidden_states` is float [B,
+        N, H, P], `dt`, the step sizes, [B, N, H], `A`, `D` (the skip connection) and `dt_bias` are [H], `B` and `C` [B,
+        N, G, S]. Return the outputs [B, N, H, P] and the state before the draft."""
         if dt_bias is not None:
             dt = dt + dt_bias.to(dt.dtype)
         dt = (torch.nn.functional.softplus(dt) if dt_softplus else dt).float()
@@ -135,7 +101,6 @@ class TreePass:
         return out.to(hidden_states.dtype), start
 
     def behind(self, states: LayerStates, paths: CommittedPaths) -> LayerStates:
-        """Return the states after the accepted paths, see `StateUpdate`."""
         conv, recurrent = dict(states.conv), dict(states.recurrent)
         for number, full in self.full.items():
             conv[number] = window_behind(full, states.conv[number].shape[-1], paths)
@@ -176,7 +141,6 @@ def form_of(names: set[str]) -> dict[str, str] | None:
 
 
 def refuse_single_step(*args: object, **kwargs: object) -> None:
-    """Replace single-step functions, which a pass over a draft never calls."""
     raise RuntimeError("expected no single step in a pass over a draft, got a step that would overwrite the states")
 
 
@@ -186,28 +150,17 @@ def stand_ins(form: dict[str, str], run: TreePass) -> dict[str, Callable]:
 
 @dataclass(slots=True)
 class StepwisePass:
-    """The pass of a mixer over a draft, in which every node is a single step after its parent.
-
-    The tree is read level by level, with all rows and siblings in the same call. No states of draft nodes are stored: after
-    acceptance, the recorded inputs of the accepted path are stepped again from the committed states.
-
-    Attributes:
-        module: The mixer.
-        layer: The layer's states in the cache.
-        args: The arguments of the mixer's call, with [B, N, ...] tensors.
-        kwargs: Its keyword arguments.
-        tree: The draft tree.
-        alone: Whether the step of every node is a call of its own, so that its bits depend on no other node.
-        root: The states after every row's root.
-    """
+    """The pass of a mixer over a draft, in which every node is a single step after its parent. The tree is read level
+    by level, with all rows and siblings in the same call. No states of draft nodes are stored: after acceptance, the
+    recorded inputs of the accepted path are stepped again from the committed states."""
 
     module: nn.Module
     layer: StateLayer
-    args: tuple
+    args: tuple  # of the mixer's call, with [B, N, ...] tensors
     kwargs: dict
     tree: Tree
-    alone: bool = False
-    root: LayerStates | None = None
+    alone: bool = False  # whether every node's step is a call of its own, so that its bits depend on no other node
+    root: LayerStates | None = None  # the states after every row's root
 
     @property
     def hidden(self) -> Tensor:
@@ -232,7 +185,6 @@ class StepwisePass:
         return out
 
     def _steps(self, call: Callable, states: LayerStates, rows: Tensor, nodes: Tensor) -> tuple[Tensor, LayerStates]:
-        """Run a step of some nodes from `states`, in one call or a call per node."""
         if not self.alone:
             return self._step(call, states, rows, nodes)
         index = torch.arange(len(rows), device=rows.device)
@@ -251,7 +203,6 @@ class StepwisePass:
         return (out[0] if isinstance(out, tuple) else out), behind
 
     def behind(self, states: LayerStates, paths: CommittedPaths) -> LayerStates:
-        """Return the states after the accepted paths, see `StateUpdate`."""
         path = paths.rows
         longest, device = max(map(len, path)), self.hidden.device
         for step in range(longest):

@@ -1,9 +1,6 @@
-"""Forward passes of transformers' recurrent and convolution layers over a draft tree.
-
-During such a pass, the forward of each layer with states reads a tree. It runs either the class's own code, with closed
-forms in place of the functions that it calls, or the class's single steps (`mixer_passes.py`). The states belong to the
-request and are stored in its cache; calls with any other cache go to the class's own forward.
-"""
+"""Forward passes of transformers' recurrent and convolution layers over a draft tree. During such a pass, each layer
+with states runs its class's code with closed forms in place of functions, or its single steps (`mixer_passes.py`). The
+states are stored in the request's cache; calls with any other cache go to the class's own forward."""
 
 from __future__ import annotations
 
@@ -30,39 +27,25 @@ _WRITERS = {"update_conv_state", "update_recurrent_state"}
 
 @dataclass(frozen=True, eq=False)
 class Mixer:
-    """A module with recurrent or convolution states.
-
-    Attributes:
-        module: The module.
-        index: The index of its layer.
-        form: The method of `TreePass` that replaces each function of its forward; None for single steps.
-        alone: Whether every node is a step of its own.
-    """
+    """A module with recurrent or convolution states."""
 
     module: nn.Module
-    index: int
-    form: dict[str, str] | None
-    alone: bool = False
+    index: int  # of its layer
+    form: dict[str, str] | None  # per function of its forward, a method of `TreePass`; None for single steps
+    alone: bool = False  # whether every node is a step of its own
 
     @cached_property
     def code(self) -> Callable:
-        """The forward of the class."""
         return _code(self.module)
 
     @cached_property
     def single(self) -> dict[str, Callable]:
-        """The stand-ins for the single-step functions that the forward calls."""
         code = self.code
         names = (n for n in code.__code__.co_names if n.endswith(("_update", "recurrent_gated_delta_rule")))
         return {name: refuse_single_step for name in names if name in code.__globals__}
 
 
 def mixers_of(decoder: nn.Module, plan: LayerPlan) -> tuple[Mixer, ...]:
-    """Return the mixers of a decoder's layers with states.
-
-    Raises:
-        ValueError: A layer does not store its states in the cache.
-    """
     if not plan.stateful:
         return ()
     mixers = []
@@ -103,12 +86,11 @@ def tree_passes(mixers: tuple[Mixer, ...], cache: SlotCache, tree: Tree) -> Iter
 
 
 def _slot(module: nn.Module) -> str:
-    """Return the attribute for the new forward: below accelerate's forward, which moves weights, if it is installed."""
+    """Return the attribute of the new forward, below accelerate's forward, which moves weights, if that is installed."""
     return "_old_forward" if hasattr(module, "_hf_hook") else "forward"
 
 
 def _install(mixer: Mixer) -> None:
-    """Replace the module's forward by `_forward`, which reads a tree if the call's cache holds it."""
     module = mixer.module
     with _LOCK:
         count = _INSTALLED.get(id(module), 0)
@@ -161,7 +143,6 @@ def _weights_at_hand(module: nn.Module) -> Iterator[None]:
 
 
 def _rebound(mixer: Mixer, part: TreePass) -> Callable:
-    """Return the forward of the class with the stand-ins among its globals."""
     code = mixer.code
     names = code.__globals__ | mixer.single | stand_ins(mixer.form, part)
     forward = FunctionType(code.__code__, names, code.__name__, code.__defaults__, code.__closure__)

@@ -26,30 +26,17 @@ _SAME_TEXT = ("dynamic", "offloaded", "static", "offloaded_static", "sliding_win
 
 
 def check_implementation(name: object) -> None:
-    """Refuse a `cache_implementation` that changes the output, as a quantized cache does.
-
-    Raises:
-        ValueError: The implementation stores other keys and values than a dynamic cache.
-    """
+    """Refuse a `cache_implementation` with other keys and values than a dynamic cache, such as a quantized cache."""
     if name is not None and name not in _SAME_TEXT:
         raise ValueError(f"cache_implementation: expected an implementation that keeps keys and values as they are, such as "
                          f"'dynamic', got {name!r}; leave it out, or decode with model.generate")  # fmt: skip
 
 
 def cache_to_fill(cache: object, inputs: Mapping[str, object] | None, config: GenerationConfig) -> Cache | None:
-    """Return the cache that a call has to fill, None if there is none.
-
-    transformers creates a cache for every call, in the layout of the class, and returns it with `return_dict_in_generate`.
-    A cache that the caller passed is always filled. Tokens that it holds already are read again, see `check_content`.
-
-    Args:
-        cache: the call's `past_key_values`.
-        inputs: the arguments of the call as the caller passed them; None if they are unknown.
-        config: the call's settings.
-
-    Raises:
-        ValueError: the class of the caller's cache is not supported.
-    """
+    """Return the cache that a call has to fill, None if there is none. transformers creates a cache in the class's
+    layout for every call and returns it with `return_dict_in_generate`. A cache that the caller passed is always
+    filled; tokens in it are read again, see `check_content`. `inputs` are the caller's arguments, None if they are
+    unknown."""
     if cache is None or isinstance(cache, Past):
         return None
     if inputs is not None and inputs.get(CACHE) is not cache:
@@ -61,7 +48,6 @@ def cache_to_fill(cache: object, inputs: Mapping[str, object] | None, config: Ge
 
 
 def tokens_in(cache: Cache | None) -> int:
-    """Return the number of tokens in a cache of transformers."""
     layers = () if cache is None else cache.layers
     counts = [int(layer.get_seq_length()) for layer in layers if hasattr(layer, "get_seq_length")]
     # a cache of states alone does not count its tokens
@@ -85,11 +71,8 @@ _NEAR_HALF = 0.1
 
 
 def check_content(cache: Cache, target: TextTarget) -> None:
-    """Check that the keys in a caller's cache are those of the prompt's first tokens, which `target` has read again.
-
-    transformers would continue from whatever the cache holds. States alone are refused, since they do not show their
-    tokens.
-    """
+    """Check that the keys in a caller's cache are those of the prompt's first tokens, which `target` has read again, as
+    transformers would continue from any cache. States alone are refused, since they do not show their tokens."""
     known, compared = tokens_in(cache), 0
     real = None if target.padding is None else ~target.padding[:, None, :known, None]
     for index, layer in enumerate(target.parts.plan.layers):
@@ -113,11 +96,8 @@ def check_content(cache: Cache, target: TextTarget) -> None:
 
 
 def check_layout(cache: Cache, target: TextTarget) -> None:
-    """Check that the layers of `cache` can store the keys, values and states of a request's tokens.
-
-    Raises:
-        ValueError: the layers do not fit; or a stopping criterion may cut a row back, which recurrent states do not allow.
-    """
+    """Check that the layers of `cache` can store a request's tokens. States do not allow a stopping criterion to cut
+    rows back."""
     if target.parts.plan.stateful and target.stopping.others and target.batch > 1:
         raise ValueError("stopping_criteria: expected only eos ids and lengths with a returned cache of recurrent states, "
                          "got other criteria in a batch; send the rows one by one")  # fmt: skip
@@ -135,11 +115,9 @@ def check_layout(cache: Cache, target: TextTarget) -> None:
 
 @torch.no_grad()
 def fill_cache(cache: Cache, target: TextTarget) -> None:
-    """Fill `cache` with the tokens of a finished request except the last, padding included; earlier content is replaced.
-
-    All rows must have the same length, see `complete`. Keys and values of layers with full attention are views into the
-    request's own pool, so nothing is copied.
-    """
+    """Replace the content of `cache` by a finished request's tokens but the last, padding included. All rows need the
+    same length, see `complete`. Keys and values of full attention are views into the request's own pool, so nothing is
+    copied."""
     held = target.cache
     for layer in cache.layers:
         _empty(layer)
@@ -171,7 +149,6 @@ def _put(cache: Cache, index: int, keys: Tensor, values: Tensor) -> None:
 
 
 def _empty(layer: object) -> None:
-    """Remove the tokens and states of a layer."""
     if isinstance(layer, DynamicLayer):
         layer.is_initialized = False  # `reset` would zero its tokens and keep their number
     if hasattr(layer, "reset"):
@@ -183,27 +160,18 @@ _WIDEST = 64  # tokens of a pass over padding; limits the memory of its logits
 
 @dataclass
 class Generated(GenerateDecoderOnlyOutput):
-    """transformers' output class with the statistics of drafting.
+    """transformers' output class with the statistics of drafting: `sequences` is int64 [B, L] in the layout of
+    `transformers.generate`. `past_key_values` is the conversation, or with `return_dict_in_generate` transformers'
+    cache without the last token, which the class's `generate` can continue; None if a row failed."""
 
-    Attributes:
-        sequences: int64 [B, L], in the layout of `transformers.generate`.
-        past_key_values: with `return_dict_in_generate`, transformers' cache of the sequences without their last token,
-            which the class's `generate` can continue; in a conversation, the conversation; None if a row failed.
-        read: the number of prompt tokens that passed through the model; in a conversation, of the new tokens.
-        stats: the request's Stats.
-        errors: a sentence for each failed row; None if no row failed.
-    """
-
-    read: int | None = None
+    read: int | None = None  # prompt tokens that passed through the model; in a conversation, of the new tokens
     stats: Stats | None = None
-    errors: dict[int, str] | None = None
+    errors: dict[int, str] | None = None  # a sentence for each failed row; None if no row failed
 
 
 class RowsFailed(ValueError):
-    """Rows failed because of NaN or Inf logits, or because processors excluded every token.
-
-    `partial` is the Generated result, with complete rows except those that failed.
-    """
+    """Rows failed because of NaN or Inf logits, or because processors excluded every token. `partial` is the Generated
+    result, with complete rows except those that failed."""
 
     def __init__(self, partial: Generated):
         super().__init__("; ".join(partial.errors.values()) + "; other rows are complete in the error's `partial`")
@@ -213,15 +181,6 @@ class RowsFailed(ValueError):
 def collect(
     target: TextTarget, stats: Stats, *, scores: bool = False, logits: bool = False, cache: Cache | None = None
 ) -> Generated:
-    """Return the result of a finished request.
-
-    Args:
-        target: the request's target.
-        stats: the request's Stats.
-        scores: whether to return the scores of every token.
-        logits: whether to return the logits of every token.
-        cache: the value of `past_key_values`.
-    """
     longest = max(target.emitted)
     tail = [t + [target.pad] * (longest - len(t)) for t in target.tokens]
     tail = torch.tensor(tail, dtype=target.prompt.dtype, device=target.device).reshape(target.batch, longest)
@@ -243,11 +202,8 @@ def _steps(rows: list[list[Tensor]], longest: int) -> tuple[Tensor, ...]:
 
 
 def complete(decoding: DecodingRun, cache: Cache | None) -> Cache | None:
-    """Read the padding after rows that ended early, as transformers does, and fill `cache`.
-
-    Returns:
-        The cache; None if there is none or a row failed.
-    """
+    """Read the padding after rows that ended early, as transformers does, and fill and return `cache`; None if a row
+    failed."""
     target, stats = decoding.target, decoding.stats
     if target.keep_scores or cache is not None:
         with stats.time("target"):
@@ -260,17 +216,9 @@ def complete(decoding: DecodingRun, cache: Cache | None) -> Cache | None:
 
 @torch.no_grad()
 def _read_padding(target: TextTarget) -> int:
-    """Read the padding after rows of a finished request that ended early, up to the length of the longest row.
-
-    The scores, logits and keys of these rows then equal those of transformers. The padding is known, so a pass reads many
-    tokens at once, unless users' code is around the modules. Failed rows do not change.
-
-    Args:
-        target: the target of a request with `goes_on`, see `GeneratedRows`.
-
-    Returns:
-        The number of passes, 0 if all rows have the same length.
-    """
+    """Read the padding after rows that ended early, and return the number of passes. Scores, logits and keys of these
+    rows then equal those of transformers. The padding is known, so a pass reads many tokens, unless users' code
+    surrounds modules. Failed rows do not change. The target needs `goes_on`, see `GeneratedRows`."""
     longest, passes, widest = max(target.emitted), 0, 1 if target.parts.code else _WIDEST
     _forget_cut_rows(target)
     while count := min(max(_lacks(target, longest)), widest):
@@ -283,7 +231,7 @@ def _read_padding(target: TextTarget) -> int:
 
 
 def _forget_cut_rows(target: TextTarget) -> None:
-    """Remove from the cache the tokens that a row had read beyond the place where a stopping criterion ended it."""
+    """Remove cached tokens that a row had read beyond the place where a stopping criterion ended it."""
     held, start = target.cache.lengths, target.length
     wanted = [min(n, start + max(count - 1, 0)) for n, count in zip(held, target.emitted, strict=True)]
     if wanted != held:
@@ -293,5 +241,4 @@ def _forget_cut_rows(target: TextTarget) -> None:
 
 
 def _lacks(target: TextTarget, longest: int) -> list[int]:
-    """Return the number of unread padding tokens of every row."""
     return [0 if row in target.errors else longest - count for row, count in enumerate(target.emitted)]

@@ -1,9 +1,6 @@
-"""Passes over some layers of a target, for drafters that are a part of it.
-
-Such a pass calls the decoder's own layers with the mask and the rotary embeddings that the decoder would make. It changes
-no attribute of a module. The keys and values of drafted tokens go to the slots behind the committed length, which only
-`commit` moves.
-"""
+"""Passes over some layers of a target, for drafters that are a part of it. They call the decoder's own layers with its
+mask and rotary embeddings, and change no attribute of a module. Keys and values of drafted tokens go to the slots
+behind the committed length, which only `commit` moves."""
 
 from __future__ import annotations
 
@@ -29,11 +26,7 @@ DECODERS = ("LlamaModel", "Qwen2Model", "Qwen3Model", "MistralModel", "Qwen2_5_V
 
 
 def check_partial(parts: Parts, entry: int) -> None:
-    """Check that the layers of a target can be run apart, with `entry` as the first layer of the second part.
-
-    Raises:
-        ValueError: A layer needs more than the states of the layer below it, or the target has no such layer.
-    """
+    """Check that the layers of a target can be run apart, with `entry` as the first layer of the second part."""
     text = parts.model.config.get_text_config(decoder=True)
     kinds = {layer.kind for layer in parts.plan.layers}
     name = type(parts.decoder).__name__
@@ -70,22 +63,9 @@ def layers(
     parts: Parts, hidden: Tensor, first: int, last: int, position: Tensor, cache: SlotPool, mask: Mask,
     skip: Collection[SubLayer] = (), levels: dict[int, Tensor] | None = None,
 ) -> Tensor:  # fmt: skip
-    """Run the decoder layers `first` to `last - 1`.
-
-    Args:
-        parts: The target's parts.
-        hidden: float [B, n, H], the states that enter layer `first`.
-        first: The first layer.
-        last: The layer after the last.
-        position: int64 [B, n], or [A, B, n] for A axes of M-RoPE, the positions of the nodes.
-        cache: The cache whose slots the layers read and write.
-        mask: The mask of the pass, see `attention_masks`.
-        skip: The sub-layers to leave out, pairs of a layer and "attention" or "mlp".
-        levels: The states that enter these layers are stored in it; None stores none.
-
-    Returns:
-        The states behind the last layer, float [B, n, H].
-    """
+    """Run the layers `first` to `last - 1` from states `hidden` [B, n, H]; return the states behind them. `position` is
+    int64 [B, n], or [A, B, n] for A axes of M-RoPE; `mask` is of `attention_masks`; `skip` has pairs of a layer and
+    "attention" or "mlp". The states that enter the layers among `levels` are stored in it."""
     decoder, types = parts.decoder, parts.plan.types
     rotary = rotary_at(parts, hidden, position)
     for index in range(first, last):
@@ -113,7 +93,6 @@ def rotary_at(parts: Parts, hidden: Tensor, position: Tensor) -> tuple[Tensor, T
 
 
 def _layer(layer: nn.Module, hidden: Tensor, without_attention: bool, without_mlp: bool, call: dict) -> Tensor:
-    """Return a layer's output from its input [B, n, H], without the sub-layers that are left out."""
     if not (without_attention or without_mlp):
         out = layer(hidden, **call)
         return out[0] if isinstance(out, tuple) else out
@@ -125,8 +104,6 @@ def _layer(layer: nn.Module, hidden: Tensor, without_attention: bool, without_ml
 
 
 class _Slots:
-    """A cache as the attention of a layer calls it."""
-
     def __init__(self, cache: SlotPool):
         self.cache = cache
 
@@ -135,10 +112,8 @@ class _Slots:
 
 
 def slots_ahead(cache: SlotCache, count: int) -> SlotCache:
-    """Return a view of a cache whose passes write `count` slots further, and see the slots between.
-
-    The view shares the keys and values. Its lengths are its own, so those of the cache stay the committed lengths.
-    """
+    """Return a view of a cache whose passes write `count` slots further, and see the slots between. It shares keys and
+    values, but its lengths are its own, so those of the cache stay the committed lengths."""
     view = copy.copy(cache)
     if count:
         view.advance(count)
@@ -149,20 +124,8 @@ def read_ahead(
     target: object, hidden: Tensor, ahead: int, first: int, last: int, skip: Collection[SubLayer] = (),
     levels: dict[int, Tensor] | None = None,
 ) -> Tensor:  # fmt: skip
-    """Run layers over a chain of drafted nodes, the first of which lies `ahead` slots behind the committed length.
-
-    Args:
-        target: The request's TextTarget, whose cache holds the earlier nodes of the chain.
-        hidden: float [B, n, H], the states of the nodes that enter layer `first`.
-        ahead: The number of earlier nodes, the root included.
-        first: The first layer.
-        last: The layer after the last.
-        skip: The sub-layers to leave out, see `layers`.
-        levels: The states to store, see `layers`.
-
-    Returns:
-        The states behind the last layer, float [B, n, H].
-    """
+    """Run layers over a chain of nodes with states `hidden` [B, n, H], behind `ahead` nodes in the cache, the root
+    included. Return states as `layers` does."""
     parts, tree = target.parts, chain(hidden.shape[1] - 1, hidden.device)
     cache = slots_ahead(target.cache, ahead)
     mask = attention_masks(parts.plan, cache, tree.ancestor, tree.depth, tree.max_depth, parts.dtype)
@@ -171,11 +134,9 @@ def read_ahead(
 
 
 def entry_of(target: object, draft: Draft) -> EntryStates | None:
-    """Return the states with which the target's pass over a draft begins; None where it begins with the values.
-
-    A level to record has to lie at or above them, or to be stored with them. Surroundings need whole passes, such as
-    strict passes; these replace the drafter's keys and values.
-    """
+    """Return the states with which the target's pass over a draft begins; None where it begins with the values. A level
+    to record has to lie at or above them or be stored with them. Surroundings, such as strict passes, need whole
+    passes, which replace the drafter's keys and values."""
     entry = draft.entry
     if entry is None or entry.value is not draft.value or target.surroundings:
         return None
@@ -184,17 +145,8 @@ def entry_of(target: object, draft: Draft) -> EntryStates | None:
 
 
 def pass_from(parts: Parts, inputs: dict, entry: EntryStates, levels: tuple[int, ...] | None) -> tuple[Tensor, Tensor]:
-    """Run the rest of a pass over a draft whose nodes a drafter has brought into the middle of the target.
-
-    Args:
-        parts: The target's parts.
-        inputs: The arguments of the whole pass.
-        entry: The states of the nodes.
-        levels: The levels to return as states, see `record_states`; None for the last states.
-
-    Returns:
-        The logits [B, N, V], and the states [B, N, F].
-    """
+    """Run the rest of a pass whose nodes a drafter has brought into the middle of the target. Return the logits [B, N,
+    V], and the states [B, N, F] of `levels`, see `record_states`; None for the last states."""
     seen = None if levels is None else dict.fromkeys(levels, entry.hidden) | entry.below
     position, cache, mask = (inputs[name] for name in ("position_ids", CACHE, "attention_mask"))
     last = parts.decoder.norm(layers(parts, entry.hidden, entry.layer, parts.layers, position, cache, mask, (), seen))

@@ -19,25 +19,16 @@ from mmspec.vlm.mixers import tree_passes
 
 @dataclass(slots=True)
 class PassRows:
-    """The rows of a target pass: the N nodes of a draft, then its P probes, then padding, W in all.
+    """The rows of a target pass: the N nodes of a draft, then its P probes, then padding, W in all."""
 
-    Attributes:
-        value: int64 [B, W], token ids; probes and padding repeat the root.
-        depth: int64 [B, W].
-        ancestor: bool [R, W, W], the rows that a row sees.
-        nodes: The number of nodes N.
-        probes: The draft's probes, None without any.
-    """
-
-    value: Tensor
-    depth: Tensor
-    ancestor: Tensor
-    nodes: int
+    value: Tensor  # int64 [B, W], token ids; probes and padding repeat the root
+    depth: Tensor  # int64 [B, W]
+    ancestor: Tensor  # bool [R, W, W], the rows that a row sees
+    nodes: int  # N
     probes: Probes | None
 
     @classmethod
     def of(cls, draft: Draft, width: int) -> Self:
-        """Return the rows of a draft, padded to `width`."""
         tree, value, nodes = draft.pass_tree, draft.value, draft.tree.nodes
         depth, ancestor = expand_tree(tree.depth, draft.batch), tree.ancestor
         if tree.nodes > nodes:
@@ -47,7 +38,6 @@ class PassRows:
         return cls(value, depth, ancestor, nodes, draft.probes)
 
     def inputs(self, embed: nn.Module) -> dict[str, Tensor]:
-        """Return the model's input: the token ids; with probes, the embeddings of all rows."""
         if self.probes is None:
             return {"input_ids": self.value}
         embeds, last = embed(self.value).clone(), self.nodes + self.probes.embeds.shape[1]
@@ -59,10 +49,8 @@ Surrounding = Callable[[Any, Tree], AbstractContextManager]
 
 
 def surroundings_of(target: Any) -> tuple[Surrounding, ...]:
-    """Return the functions that return the context managers around each pass of a `TextTarget` over a tree.
-
-    They are functions, since bound methods would keep the target and its cache alive.
-    """
+    """Return functions of the context managers around each pass of a `TextTarget` over a tree, since bound methods
+    would keep the target and its cache alive."""
     makers = ((target.rope, _turned), (target.mixers, _along_tree), (target.strict, _in_single_bits))
     return tuple(make for needed, make in makers if needed)
 
@@ -78,10 +66,8 @@ def _turned(target: Any, tree: Tree) -> AbstractContextManager:
 
 
 def _along_tree(target: Any, tree: Tree) -> AbstractContextManager:
-    """Make layers with states read the nodes of the tree."""
     return tree_passes(target.mixers, target.cache, tree)
 
 
 def _in_single_bits(target: Any, tree: Tree) -> AbstractContextManager:
-    """Give passes inside the bits of single-token passes."""
     return over_draft(target.cache, tree, target.batch)

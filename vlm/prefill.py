@@ -1,8 +1,6 @@
-"""The prefill: the inputs of a prompt as the model class prepares them, and the passes that read it.
-
-The first tokens are read by the class's own forward. Tokens after committed tokens are read like a draft: as a chain of
-known tokens, with our own masks and the closed forms of recurrent layers, and all of them are committed.
-"""
+"""The prefill: the inputs of a prompt as the model class prepares them, and the passes that read it. The class's own
+forward reads the first tokens. Tokens after committed tokens are read like a draft: as a chain of known tokens, with
+our own masks and the closed forms of recurrent layers, and all of them are committed."""
 
 from __future__ import annotations
 
@@ -47,14 +45,8 @@ def with_healed_ids(inputs: dict | None, ids: Tensor, config: GenerationConfig) 
 
 
 def prepare_inputs(model: nn.Module, inputs: dict) -> tuple[Tensor, dict]:
-    """Return the ids [B, P] and the arguments of the first pass that `model.generate` prepares from a prompt.
-
-    The model's vision tower runs if the prompt has pictures.
-
-    Args:
-        model: The transformers model.
-        inputs: The prompt, see `prompt_inputs`.
-    """
+    """Return the ids [B, P] and the arguments of the first pass that `model.generate` prepares from a prompt of
+    `prompt_inputs`. The vision tower runs if the prompt has pictures."""
     return class_generate(model)(**inputs, **PROMPT_ALONE, do_sample=True, max_new_tokens=1, custom_generate=_prepared)
 
 
@@ -85,14 +77,9 @@ def first_tokens(kwargs: dict, count: int) -> dict:
 
 
 def first_positions(inputs: dict, ids: Tensor, default: Tensor | None) -> Tensor:
-    """Return the positions of a prompt, int64 [..., B, P] or [1, P].
-
-    Args:
-        inputs: The result of `first_inputs`.
-        ids: int64 [B, P].
-        default: The positions if `inputs` has no position_ids. Where there are none either, as for a replaced forward
-            that does not name them, the positions are slots, padding included.
-    """
+    """Return the positions of a prompt, int64 [..., B, P] or [1, P]; `ids` is int64 [B, P], `inputs` the result of
+    `first_inputs`. `default` replaces missing position_ids. Where there is none either, as for a replaced forward that
+    does not name them, the positions are slots, padding included."""
     positions, embeds = inputs.get("position_ids", default), inputs.get("inputs_embeds")
     count = ids.shape[1] if embeds is None else embeds.shape[1]
     return torch.arange(count, device=ids.device)[None] if positions is None else positions
@@ -105,14 +92,8 @@ def lasting_inputs(plan: LayerPlan, inputs: dict) -> dict[str, Tensor]:
 
 
 def wrapped_logits(parts: Parts, inputs: dict) -> Tensor:
-    """Return the logits [B, N, V] of a pass through the model's wrapper.
-
-    The decoder gets a mask for each type of layer by a hook, because wrappers pass only one mask.
-
-    Args:
-        parts: The model's parts.
-        inputs: The arguments of the pass, with the `attention_mask` of `attention_masks`.
-    """
+    """Return the logits [B, N, V] of a pass through the model's wrapper, with the mask of `attention_masks`. A hook
+    gives the decoder a mask for each type of layer, because wrappers pass only one mask."""
     mask = inputs["attention_mask"]
     if not isinstance(mask, dict):
         return parts.model(**inputs, return_dict=True).logits
@@ -129,47 +110,29 @@ _LONGEST = 256  # most tokens that layers with states read in a pass: the memory
 
 @dataclass(slots=True)
 class PrefillResult:
-    """The outputs of the passes over a prompt.
-
-    Attributes:
-        logits: float [B, 1, V], after the last token.
-        embeds: float [B, n, H], the input embeddings, see `RecordedStates`.
-        hidden: float [B, n, F], the hidden states, or those of the chosen levels.
-    """
-
-    logits: Tensor
-    embeds: Tensor
-    hidden: Tensor
+    logits: Tensor  # float [B, 1, V], after the last token
+    embeds: Tensor  # float [B, n, H], the input embeddings, see `RecordedStates`
+    hidden: Tensor  # float [B, n, F], the hidden states, or those of the chosen levels
 
     @classmethod
     def of(cls, logits: Tensor, seen: RecordedStates, device: torch.device) -> Self:
-        """Return the outputs of a pass on `device`, on whichever devices the layers are."""
         hidden = seen.hidden if seen.levels is None else seen.levels
         return cls(*(tensor.to(device) for tensor in (logits[:, -1:], seen.embeds, hidden)))
 
     def then(self, other: PrefillResult) -> PrefillResult:
-        """Return the concatenation with the outputs of the following tokens."""
         embeds, hidden = (torch.cat(pair, 1) for pair in ((self.embeds, other.embeds), (self.hidden, other.hidden)))
         return PrefillResult(other.logits, embeds, hidden)
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadPrompt:
-    """The part of a prompt that is not in the cache yet.
+    """The part of a prompt that is not in the cache yet."""
 
-    Attributes:
-        ids: int64 [1, n].
-        positions: int64 [..., 1, n].
-        sees: bool [1, n, n], the tokens among them that each token sees.
-        pictures: The forward's arguments for their pictures; empty without pictures.
-        lasting: The prompt inputs of every pass, see `lasting_inputs`.
-    """
-
-    ids: Tensor
-    positions: Tensor
-    sees: Tensor
-    pictures: Mapping[str, object]
-    lasting: Mapping[str, Tensor]
+    ids: Tensor  # int64 [1, n]
+    positions: Tensor  # int64 [..., 1, n]
+    sees: Tensor  # bool [1, n, n], the tokens among them that each token sees
+    pictures: Mapping[str, object]  # the forward's arguments for their pictures; empty without pictures
+    lasting: Mapping[str, Tensor]  # the prompt inputs of every pass, see `lasting_inputs`
 
     @classmethod
     def text(cls, ids: Tensor, positions: Tensor, lasting: Mapping[str, Tensor]) -> Self:
@@ -188,7 +151,6 @@ class UnreadPrompt:
         return [self.part(0, count, self.pictures), self.part(count, self.ids.shape[1])]
 
     def parts(self, stateful: bool) -> list[UnreadPrompt]:
-        """Split into pieces that layers with states can read."""
         count = self.ids.shape[1]
         if not stateful or self.pictures or count <= _LONGEST:
             return [self]
@@ -196,21 +158,13 @@ class UnreadPrompt:
 
 
 def read_first(parts: Parts, inputs: dict, levels: tuple[int, ...] | None, device: torch.device) -> PrefillResult:
-    """Run the pass over a prompt from its first token.
-
-    Args:
-        parts: The model's parts.
-        inputs: The result of `first_inputs`, with the empty cache.
-        levels: The levels to record, see `record_states`.
-        device: The device of the request.
-    """
+    """Run the pass over a prompt from its first token; `inputs` is the result of `first_inputs`, with the empty cache."""
     with record_states(parts.decoder, levels) as seen:
         logits = parts.model(**inputs, return_dict=True).logits
     return PrefillResult.of(logits, seen, device)
 
 
 def read_rest(parts: Parts, cache: SlotCache, rest: UnreadPrompt, levels: tuple[int, ...] | None) -> PrefillResult:
-    """Run passes over the tokens after the committed tokens, and commit them."""
     result = None
     for part in rest.parts(bool(parts.plan.stateful)):
         read = _read_chunk(parts, cache, part, levels)

@@ -30,23 +30,7 @@ from mmspec.vlm.target import TextTarget
 
 @dataclass(frozen=True)
 class RequestSettings:
-    """The arguments of `mmspec.generate` beside those of transformers, see `mmspec.vlm.api.generate`.
-
-    Attributes:
-        drafter: A drafter, its text, or None.
-        rule: A rule or its text.
-        seed: An int, an int per row, or None.
-        capture: Whether rounds are captured, or the Rounds to reuse.
-        strict: Whether passes over drafts have the bits of single-token passes.
-        memory: A budget of memory, such as "8GB".
-        streamer: A streamer of transformers.
-        return_dict: Whether to return a Generated.
-        on_stats: A function called with the request's Stats.
-        by_hand: Whether the caller takes the steps, so that the request is only opened.
-
-    Raises:
-        ValueError: A setting is of another type.
-    """
+    """The arguments of `mmspec.generate` beside those of transformers, see `mmspec.vlm.api.generate`."""
 
     drafter: Drafter | str | None = None
     rule: str | Rule = "exact"
@@ -57,7 +41,7 @@ class RequestSettings:
     streamer: object | None = None
     return_dict: bool = False
     on_stats: Callable[[Stats], None] | None = None
-    by_hand: bool = False
+    by_hand: bool = False  # whether the caller takes the steps, so that the request is only opened
 
     def __post_init__(self) -> None:
         if not isinstance(self.capture, bool | Rounds):
@@ -72,11 +56,7 @@ class RequestSettings:
         boolean("strict", self.strict)
 
     def drafter_for(self, model: nn.Module) -> Drafter | None:
-        """Return the drafter object, which is created for the model if the setting is a text.
-
-        Raises:
-            ValueError: The text names no drafter.
-        """
+        """Return the drafter object, which is created for the model if the setting is a text."""
         if not isinstance(self.drafter, str):
             return self.drafter
         from mmspec.vlm.drafters.from_text import drafter_from_text
@@ -86,53 +66,30 @@ class RequestSettings:
 
 @dataclass
 class TextRequest:
-    """A `generate` call as transformers passes it to a `custom_generate` callable.
-
-    Attributes:
-        settings: The arguments of mmspec.
-        ids: int64 [B, P], the prompt.
-        processors: The logits processors.
-        stopping: The stopping criteria.
-        config: The generation config.
-        model_kwargs: The arguments of the first pass.
-        inputs: The arguments of the call as the caller passed them; None if they are unknown.
-        past: The conversation that the request continues, or None.
-        turn: The turn of the conversation, or None.
-        cache: The cache of transformers to fill after the request, or None.
-    """
+    """A `generate` call as transformers passes it to a `custom_generate` callable."""
 
     settings: RequestSettings
-    ids: Tensor
+    ids: Tensor  # int64 [B, P]
     processors: LogitsProcessorList
     stopping: StoppingCriteriaList
     config: GenerationConfig
-    model_kwargs: dict
-    inputs: dict | None
-    past: Past | None = None
+    model_kwargs: dict  # of the first pass
+    inputs: dict | None  # as the caller passed them; None if unknown
+    past: Past | None = None  # the conversation that the request continues
     turn: Turn | None = None
-    cache: Cache | None = None
+    cache: Cache | None = None  # of transformers, to fill after the request
 
     @property
     def prompt(self) -> dict | None:
-        """The prompt among `inputs`, see `prompt_inputs`."""
         return prompt_inputs(self.inputs, self.config)
 
     @property
     def keeps_scores(self) -> bool:
-        """Whether the scores or logits of every step are returned."""
         return bool(self.config.return_dict_in_generate and (self.config.output_scores or self.config.output_logits))
 
 
 def prepare(model: nn.Module, request: TextRequest) -> tuple[TextTarget, Drafter | None, Rule]:
-    """Create the target, the drafter and the rule of a request.
-
-    Args:
-        model: The transformers model, without wrappers.
-        request: The request; `check_config` has checked its config.
-
-    Raises:
-        ValueError: The request cannot be decoded exactly; the message proposes a change.
-    """
+    """Create the target, the drafter and the rule of a request, whose config `check_config` has checked."""
     from mmspec.vlm.drafters.from_text import rule_for
 
     settings, config, streamer = request.settings, request.config, request.settings.streamer
@@ -171,10 +128,8 @@ def prepare(model: nn.Module, request: TextRequest) -> tuple[TextTarget, Drafter
 
 
 def _without_ids(drafter: Drafter | None, processors: LogitsProcessorList) -> Drafter | None:
-    """Return the drafter of a request with embeddings alone, which reads the answer's ids; a portfolio keeps such drafters.
-
-    Drafters that read the prompt's ids, and processors that have to be proved on them, are refused.
-    """
+    """Return the drafter of a request with embeddings alone, which reads the answer's ids; a portfolio keeps such
+    drafters. Drafters that read the prompt's ids, and processors that have to be proved on them, are refused."""
     if isinstance(drafter, GoodputPortfolio):
         usable = tuple(filter(_reads_the_answer, drafter.drafters))
         if 0 < len(usable) < len(drafter.drafters):
@@ -193,13 +148,8 @@ def _reads_the_answer(drafter: Drafter) -> bool:
 
 
 def check_call(model: nn.Module, inputs: dict) -> None:
-    """Check the arguments of a `generate` call, and remove an empty `custom_generate` from `inputs`.
-
-    Numbers of numpy and torch among them become Python's own, since transformers supports few of these.
-
-    Raises:
-        ValueError: The combination of arguments is not supported.
-    """
+    """Check the arguments of a `generate` call in place: an empty `custom_generate` is removed, and numbers of numpy
+    and torch become Python's own, since transformers supports few of these."""
     if inputs.pop("custom_generate", None) is not None:
         raise ValueError(
             "custom_generate: expected none, as mmspec.generate is itself such a function; call model.generate with it"
@@ -216,16 +166,7 @@ def check_call(model: nn.Module, inputs: dict) -> None:
 
 
 def check_config(ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> None:
-    """Check the prompt and settings of a prepared call.
-
-    Args:
-        ids: int64 [B, P].
-        config: The call's settings.
-        model_kwargs: The arguments of the first pass.
-
-    Raises:
-        ValueError: The prompt is empty or incomplete, or a setting is not supported.
-    """
+    """Check the prompt, int64 [B, P], and the settings of a prepared call."""
     if ids.shape[0] == 0:
         raise ValueError("input_ids: expected at least one row, got a batch of none; send a prompt")
     check_numbers(vars(config))

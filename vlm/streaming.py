@@ -28,7 +28,6 @@ class StreamerFeed:
         self.streamer = streamer
 
     def __call__(self, row: int, run: list[int], accepted: int) -> None:
-        """Pass on the ids `run` of a round, of which the first `accepted` are draft tokens."""
         if hasattr(self.streamer, "put_run"):
             self.streamer.put_run(run, accepted)
             return
@@ -37,11 +36,8 @@ class StreamerFeed:
 
 
 class DeferredStreamer:
-    """A streamer that holds the prompt back until the first token, because the request may still be refused.
-
-    Args:
-        streamer: The streamer. A refused request does not change it, so another request can use it.
-    """
+    """A streamer that holds the prompt back until the first token, because the request may still be refused. A refused
+    request does not change it, so another request can use it."""
 
     def __init__(self, streamer: Any):
         self.streamer, self.begun = streamer, False
@@ -50,7 +46,6 @@ class DeferredStreamer:
             self.put_run = self._put_run
 
     def put(self, value: Any) -> None:
-        """Receive the prompt, then tokens."""
         if self._prompt or self.begun:
             self._begin()
             self.streamer.put(value)
@@ -63,7 +58,6 @@ class DeferredStreamer:
             self.streamer.end()
 
     def close(self) -> None:
-        """End the streamer of a request that has finished without a token."""
         if not self.begun:
             self._begin()
             self.streamer.end()
@@ -80,15 +74,9 @@ class DeferredStreamer:
 
 
 class TextRuns:
-    """A streamer for one row that writes the text of each token and whether the token was drafted.
-
-    A piece of text belongs to the token that completes it, a draft token or a token of the target. Text that later tokens
-    may change is held back. Where a token changes text that has been written, writing goes on from the common prefix.
-
-    Args:
-        tokenizer: The tokenizer.
-        write: Called as `write(text, drafted)` as soon as a token's text is known.
-    """
+    """A streamer for one row that calls `write(text, drafted)` as soon as a token's text is known. A piece of text
+    belongs to the token that completes it. Text that later tokens may change is held back. Where a token changes text
+    that has been written, writing goes on from the common prefix."""
 
     def __init__(self, tokenizer: Any, write: Callable[[str, bool], None]):
         self.tokenizer, self.write = tokenizer, write
@@ -100,7 +88,6 @@ class TextRuns:
         """Ignore the prompt."""
 
     def put_run(self, run: list[int], accepted: int) -> None:
-        """Write the text of a round's ids, of which the first `accepted` are draft tokens."""
         for place, token in enumerate(run):
             self.ids.append(token)
             text = self.tokenizer.decode(self.ids, skip_special_tokens=True).lstrip()
@@ -110,7 +97,6 @@ class TextRuns:
             self._show(self._settled())
 
     def end(self) -> None:
-        """Write the text that was held back."""
         self._show(len(self.text))
 
     def _settled(self) -> int:

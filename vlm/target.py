@@ -46,29 +46,20 @@ _ROOM = 512  # slots allocated for generated tokens before the pool has to doubl
 class TextTarget(GeneratedRows):
     """A batch of prompts continued by a causal (vision-)language model.
 
-    Attributes:
-        next_position: int64 [B] or [A, B] (A axes of M-RoPE), the position of the root.
-        prompt_positions: int64 [..., B or 1, P], the positions of the tokens that the prefill reads.
-        prompt_embeds: float [B, P, H], their input embeddings, with vision features in place.
-        prompt_hidden: float [B, P, H], their last hidden states; with `levels` the states at these levels, concatenated,
-            as in the evidence, see `record_states`.
-        length: P, the number of tokens in the prompt, which may be embeddings alone; `prompt` then has no ids.
-        inputs: The prompt as the caller passed it, see `prompt_inputs`; None if it is unknown.
-        turn: The turn of a conversation; the cache holds the first `turn.start` tokens, and the prefill reads the rest.
-        read: The number of tokens that the prefill has read.
-        places: The tokens that a later turn can go back to, see `StateCheckpoint`; for layers with states only.
-        last_hidden: float [1, 1, F], in a conversation, the states of the last token in the cache.
-        lasting: The prompt inputs of every pass, see `lasting_inputs`.
-        pass_costs: The measured costs of the model's passes.
-        scored: The number of nodes of a row in the last pass, padding included; 0 for a pass of some layers, and for a
-            pass that first measured its products.
-        pads: Whether a pass is padded if a wider pass is known to be cheaper.
-        adapts: Whether costs measured during requests count too; if not, a seed reproduces its output.
-        asks: Whether a pass may wait for the device to learn whether its logits are finite.
-        strict: Whether passes over drafts have the bits of single-token passes, see `mmspec.core.strict`.
-        recordable: Whether no users' code prevents graphs of its passes.
-        surroundings: Functions that return the context managers around each pass over a draft.
-    """
+    `next_position`, of the root, is int64 [B] or [A, B] (A axes of M-RoPE). `prompt_positions` of the tokens that the
+    prefill reads is int64 [..., B or 1, P], `prompt_embeds` float [B, P, H] with vision features in place,
+    `prompt_hidden` their last states [B, P, H] or the concatenated `levels`, see `record_states`. `length` is P; a
+    prompt may be embeddings alone and have no ids. `inputs` is the caller's prompt, see `prompt_inputs`; None if
+    unknown. With a `turn`, the cache holds the first `turn.start` tokens, the prefill reads the other `read` tokens,
+    and `last_hidden` is float [1, 1, F] of the last token in the cache. Layers with states can go back to `places`, see
+    `StateCheckpoint`. `lasting` is of `lasting_inputs`.
+
+    `pads` widens a pass where `pass_costs` says that this is cheaper. With `adapts` costs measured during requests
+    count too; without, a seed reproduces its output. `asks` lets a pass wait for the device to learn whether its logits
+    are finite. `scored` is the nodes of a row in the last pass, padding included; 0 for a pass of some layers, and for
+    a pass that first measured its products. `strict` passes have the bits of single-token passes, see
+    `mmspec.core.strict`. `recordable` says that no users' code prevents graphs. `surroundings` return the context
+    managers around each pass over a draft."""
 
     asks, pads, adapts, scored, recordable = True, False, False, 1, True
     pass_costs: PassCurve | None = None
@@ -129,7 +120,7 @@ class TextTarget(GeneratedRows):
         return ProcessorGuide.of(self.processors, self.prompt, self.tokens, self.live, self.parts.vocab_size)
 
     def agreed(self, number: int) -> int:
-        """Return `number`, or the first process's number if several processes share the target."""
+        """Return the first process's number if several processes share the target."""
         return agreed(self.parts.group, number)
 
     @torch.no_grad()
@@ -178,7 +169,6 @@ class TextTarget(GeneratedRows):
         return self._settle(count, read.then(read_rest(self.parts, self.cache, rest, self.levels)))
 
     def _read_on(self, rest: UnreadPrompt) -> PrefillResult:
-        """Read the tokens after those in the cache."""
         count, tail = rest.ids.shape[1], self.turn.tail if self.parts.plan.stateful else 0
         pieces = [rest] if not 0 < tail < count else rest.split(count - tail)
         read, end = None, self.turn.start
@@ -231,7 +221,7 @@ class TextTarget(GeneratedRows):
         return evidence
 
     def _pass(self, inputs: dict, nodes: int | None = None) -> tuple[Tensor, Tensor]:
-        """Run a pass; return its hidden states, and the logits of at least the first `nodes` rows, None for all."""
+        """Return hidden states, and the logits of at least the first `nodes` rows, None for all."""
         if self.parts.direct and self.levels is None:
             hidden = self.parts.decoder(**inputs).last_hidden_state.to(self.device)
             return self.parts.head(hidden[:, :nodes]), hidden
@@ -275,12 +265,8 @@ class TextTarget(GeneratedRows):
         return accepted
 
     def read_on(self, draft: Draft, counts: list[int]) -> None:
-        """Read known tokens after rows that have ended, and store their scores.
-
-        Args:
-            draft: A chain whose root is the last token of every row, followed by the known tokens.
-            counts: The number of nodes to commit of every row; the row gets as many padding tokens.
-        """
+        """Read known tokens after rows that have ended, and store their scores. The root of `draft`, a chain, is the
+        last token of every row. `counts` are the nodes to commit of every row, which gets as many padding tokens."""
         with self.processors.reading(counts):
             evidence = self.score(draft)
         self._scored = evidence if self.keep_scores else None

@@ -1,15 +1,12 @@
-"""Draw the figures of the pages from the tables of the pages.
+"""Draw the figures of the pages, or those named, from the tables of the pages: `python docs/_site/figures.py estimate
+lengths`.
 
-    python docs/_site/figures.py                   # all figures
-    python docs/_site/figures.py estimate lengths  # some of them
+Every number is read from a table or from docs/figures/acceptance.csv, which `mmspec evaluate RUN --model t2i --model
+vlm --count 12` and `mmspec report RUN --no-plots` write; nothing is measured here. The drawings are those of `mmspec
+bench --plot`, `mmspec report` and `mmspec estimate --validate --plot`.
 
-Every number is read from a table or from docs/figures/acceptance.csv, which `mmspec evaluate RUN --model t2i --model vlm
---count 12` and `mmspec report RUN --no-plots` write; nothing is measured here. The drawings are those of
-`mmspec bench --plot`, `mmspec report` and `mmspec estimate --validate --plot`.
-
-A figure carries the digest of the numbers that it plots, the digest of its pixels, and the version of matplotlib, so that a
-test finds a figure that is older than its table, or that was changed by hand, with any version of matplotlib.
-"""
+A figure carries the digest of the numbers that it plots, the digest of its pixels, and the version of matplotlib. So a
+test finds a figure that is older than its table, or that was changed by hand, with any version of matplotlib."""
 
 from __future__ import annotations
 
@@ -43,21 +40,14 @@ RELAXED = r"LANTERN|GSD|typical|ZipAR|Cool-SD"  # methods of acceptance.csv that
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of a page.
+    """A table of a page."""
 
-    Attributes:
-        title: The heading above it.
-        text: The text between the heading and the table.
-        rows: The cells of each line by head.
-    """
-
-    title: str
-    text: str
-    rows: list[dict[str, str]]
+    title: str  # the heading above it
+    text: str  # between the heading and the table
+    rows: list[dict[str, str]]  # the cells of each line by head
 
 
 def tables(page: Path) -> Iterator[Table]:
-    """Yield the tables of a page in their order."""
     title, text, lines = "", [], []
     for line in [*page.read_text(encoding="utf-8").splitlines(), ""]:
         if line.startswith("|"):
@@ -106,7 +96,6 @@ FIELDS = {
 
 
 def rows_of(table: Table) -> list[dict]:
-    """Return the rows of a table with the fields that the drawings read."""
     made = []
     for line in table.rows:
         method = line["method"]
@@ -148,7 +137,6 @@ def digest(content: Any) -> str:
 
 
 def pixels(file: Path) -> str:
-    """Return the digest of the pixels of a picture."""
     with Image.open(file) as picture:
         return sha256(repr(picture.size).encode() + picture.convert("RGBA").tobytes()).hexdigest()
 
@@ -164,7 +152,6 @@ def stamp(file: Path, content: Any) -> None:
 
 
 def plot(drawing: Callable, content: Any, name: str, *settings: Any) -> None:
-    """Draw the figure of a name and stamp it."""
     if drawing is draw:
         draw(content, FOLDER / f"{name}.png")
     else:
@@ -173,12 +160,10 @@ def plot(drawing: Callable, content: Any, name: str, *settings: Any) -> None:
 
 
 def bench(domain: str, suite: str, rows: Sequence[dict], name: str) -> None:
-    """Draw the plot of a bench."""
     plot(draw, domain_of(domain).panels({"env": {"suite": suite}, "rows": list(rows)}), name)
 
 
 def image_pareto() -> None:
-    """Draw quality against speed of discrete images."""
     table = of_page("image-pareto")[0]
     shared = {name: number_in(text, table) for name, text in (("guidance", "guidance"), ("temperature", "T ="))}
     shared |= {"top_k": int(number_in("top-k", table)), "frechet_ar": number_in("Frechet distance", table)}
@@ -188,7 +173,6 @@ def image_pareto() -> None:
 
 
 def continuous_pareto() -> None:
-    """Draw quality against speed of continuous images."""
     (table,) = of_page("continuous-pareto")
     shared = {"batch": int(number_in("[Bb]atch", table)),
               "guidance": number_in("guidance", table), "temperature": number_in("T =", table),
@@ -202,7 +186,6 @@ def continuous_pareto() -> None:
 
 
 def video_threshold() -> None:
-    """Draw quality against speed of videos."""
     (table,) = of_page("video-threshold")
     bench("video", "threshold", rows_of(table), "video_threshold")
 
@@ -223,22 +206,18 @@ def text_rows(page: str) -> Iterator[dict]:
 
 
 def lengths() -> None:
-    """Draw acceptance and speed against the length of drafts."""
     bench("vlm", "lengths", list(text_rows("vlm-lengths")), "lengths")
 
 
 def blocks() -> None:
-    """Draw acceptance and speed against tokens per pass of the drafter."""
     bench("vlm", "blocks", list(text_rows("vlm-blocks")), "blocks")
 
 
 def pictures() -> None:
-    """Draw acceptance and speed against the number of pictures."""
     bench("vlm", "pictures", list(text_rows("vlm-pictures")), "pictures")
 
 
 def estimate() -> None:
-    """Draw predicted against measured speedups."""
     table = next(one for one in tables(DOCS / "estimate.md") if "measured (10-90 %)" in one.rows[0])
     rows = [{"case": line["case"], "measured": number(line["measured (10-90 %)"]), "predicted": number(line["predicted"])}
             for line in table.rows]  # fmt: skip
@@ -246,7 +225,6 @@ def estimate() -> None:
 
 
 def training() -> None:
-    """Draw the acceptance of drafters while they are trained."""
     table = next(one for one in tables(ROOT / "BENCHMARKS.md") if {"drafter", "100", "800"} <= set(one.rows[0]))
     lines = {}
     for row in table.rows:
@@ -257,7 +235,6 @@ def training() -> None:
 
 
 def smollm2_training() -> None:
-    """Draw the acceptance of the drafter for SmolLM2 while it is trained."""
     text = (ROOT / "BENCHMARKS.md").read_text(encoding="utf-8")
     found = re.search(r"\*\*Training curve\*\*.*?(step 100 .*?) \(", text, re.DOTALL)[1]
     points = [(int(step), float(value)) for step, value in re.findall(r"(\d+) (\d\.\d+)", found)]
@@ -267,7 +244,6 @@ def smollm2_training() -> None:
 
 
 def sweep_rows() -> list[dict]:
-    """Return the rows of all tables of the sweep."""
     found = [table for table in tables(DOCS / "sweep.md") if "method" in table.rows[0]]
     return [
         row | {"table": table.title, "model": table.title.partition(",")[0]}
@@ -285,7 +261,6 @@ def sweep() -> None:
 
 
 def temperature() -> None:
-    """Draw acceptance against temperature."""
     rows = [row | {"temperature": float(re.search(r"T = ([\d.]+)", row["table"])[1])} for row in sweep_rows()]
     lines = lines_of([row for row in rows if row["model"] == "vlm" and not row["plain"]], lambda row: row["method"],
                      "temperature", "accept_length")  # fmt: skip
@@ -293,7 +268,6 @@ def temperature() -> None:
 
 
 def acceptance() -> None:
-    """Draw the acceptance by position."""
     found: dict[str, dict[str, list[float]]] = {}
     with (FOLDER / "acceptance.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
@@ -304,7 +278,6 @@ def acceptance() -> None:
 
 
 def time() -> None:
-    """Draw where the time of a token goes."""
     head, found = "ms a round: draft + target + verify + other", {}
     for table in of_page("vlm-methods"):
         rows = [
@@ -321,7 +294,6 @@ def time() -> None:
 
 
 def _milliseconds(row: dict[str, str], cell: str) -> dict[str, float]:
-    """The milliseconds per token of each part."""
     draft, target, verify, other = (float(part) / number(row["accept length"]) for part in cell.split(" + "))
     return {"target": target, "draft": draft, "verify": verify, "other": other}
 
@@ -334,7 +306,6 @@ FIGURES: dict[str, Callable[[], None]] = {
 
 
 def main(names: Sequence[str]) -> None:
-    """Draw the named figures, or all of them."""
     for name in names or FIGURES:
         FIGURES[name]()
         print(name)

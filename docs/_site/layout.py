@@ -13,7 +13,6 @@ ALONE = ("methods.md", "faq.md", "troubleshooting.md")
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Return the page as it is, with the columns in its settings that the theme leaves out."""
     place = page.file.src_uri
     hidden = ["toc"] * place.startswith(WIDE) + ["navigation"] * (place in ALONE)
     if hidden:

@@ -1,8 +1,5 @@
-"""Hook of mkdocs: pages that lie outside docs/ join the site, and links between pages hold in both places.
-
-In the repository a link is a path between files; on the site some of those files have other places. A module that a page
-links to is copied to `source/` of the site, as text; the link of a package leads to its `__init__.py`.
-"""
+"""Hook of mkdocs: pages that lie outside docs/ join the site, and links between pages hold in both places. A module
+that a page links to is copied to `source/` of the site, as text; the link of a package leads to its `__init__.py`."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def linked_modules(docs: Path) -> set[str]:
-    """The modules of the package that pages under `docs` link to, as paths in the repository."""
+    """Return the modules of the package that pages under `docs` link to, as paths in the repository."""
     modules: set[str | None] = set()
     for page in docs.rglob("*.md"):
         for link in _LINK.findall(page.read_text(encoding="utf-8")):
@@ -48,7 +45,7 @@ def linked_modules(docs: Path) -> set[str]:
 
 
 def module_of(path: str) -> str | None:
-    """The file of a module or package at `path` in the repository, outside docs/; None for everything else."""
+    """Return the file of a module or package at `path` in the repository, outside docs/; None for everything else."""
     file = ROOT / path
     file = file / "__init__.py" if file.is_dir() else file
     inside = file.is_file() and file.suffix == ".py" and not path.startswith(("docs", "."))
@@ -56,8 +53,8 @@ def module_of(path: str) -> str | None:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """The page with its links as the site has them, the files that it shows, and its drawings in the text, where they take
-    the theme's colours."""
+    """Return the page with the site's links and files, and with drawings in the text, where they take the theme's
+    colours."""
     place = page.file.src_uri
     at = next((source for source, joined in JOINED.items() if joined == place), f"docs/{place}")
     markdown = _LINK.sub(lambda link: moved(link[0], at, place), markdown)
@@ -67,10 +64,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def moved(link: str, source: str, place: str) -> str:
-    """A relative link of the file `source` of the repository as the page `place` of the site has to write it.
-
-    What is no page of the site stays as it is, so that a strict build reports it.
-    """
+    """Return a relative link of the file `source` of the repository as the page `place` of the site writes it. A link
+    to no page of the site stays as it is, so that a strict build reports it."""
     target = os.path.normpath(PurePosixPath(source).parent / link)
     there = JOINED.get(target) or (target.removeprefix("docs/") if target.startswith("docs/") else None)
     if there is None and (module := module_of(target)):

@@ -1,7 +1,5 @@
-"""The public names of the package, where each is defined, and which of them say nothing about themselves.
-
-Read from the sources: building the pages imports neither torch nor any model.
-"""
+"""The public names of the package, where each is defined, and those without a docstring. They are read from the
+sources, so that building the pages imports neither torch nor any model."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ FOLDERS = {
     "mmspec.video": "video",
     "mmspec.vlm": "vlm",
 }
-# the packages of the reference, a page each -> what a reader writes for them
+# the packages of the reference, a page each -> the name that a reader writes
 AREAS = {
     "mmspec": "mmspec",
     "mmspec.zoo": "mmspec.zoo",
@@ -51,7 +49,6 @@ class Home:
 
 
 def file_of(module: str) -> Path:
-    """The file of a module of this checkout.   Raises LookupError where there is none."""
     top = next((name for name in FOLDERS if f"{module}.".startswith(f"{name}.")), "mmspec")
     rest = [part for part in module.removeprefix(top).split(".") if part]
     place = ROOT.joinpath(FOLDERS.get(top, top), *rest)
@@ -67,7 +64,8 @@ def tree_of(module: str) -> ast.Module:
 
 
 def public(package: str) -> dict[str, Home]:
-    """What a package hands out: its `_PUBLIC` table, and its methods where it reads the registry; or its `__all__`."""
+    """Return the names that a package hands out: its `_PUBLIC` table, its methods where it reads the registry, or its
+    `__all__`."""
     tables = {node.targets[0].id: node.value for node in tree_of(package).body
               if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)}  # fmt: skip
     if "_PUBLIC" not in tables:
@@ -84,7 +82,6 @@ def public(package: str) -> dict[str, Home]:
 
 
 def _classes_of_methods(package: str) -> dict[str, str]:
-    """The classes that a package hands out because they are methods: it reads the registry."""
     reads = (isinstance(node, ast.ImportFrom) and node.module == "mmspec.methods" for node in tree_of(package).body)
     if not any(reads):
         return {}
@@ -94,7 +91,7 @@ def _classes_of_methods(package: str) -> dict[str, str]:
 
 
 def found(module: str, name: str) -> Home:
-    """Where a name of a module is defined, through however many modules it is imported from.   Raises LookupError."""
+    """Return where a name of a module is defined, through however many modules it is imported from."""
     for node in tree_of(module).body:
         if isinstance(node, ast.ImportFrom):
             for one in node.names:
@@ -118,12 +115,11 @@ def _defined(node: ast.stmt) -> set[str]:
 
 
 def node_of(home: Home) -> ast.stmt:
-    """What defines the name: a class, a function or an assignment."""
     return next(node for node in tree_of(home.module).body if home.name in _defined(node))
 
 
 def docstring(home: Home) -> str | None:
-    """Of a module, class or function, or the string behind an assignment."""
+    """Return that of a module, class or function, or the string behind an assignment."""
     if not home.name:
         return ast.get_docstring(tree_of(home.module))
     node, body = node_of(home), tree_of(home.module).body
@@ -135,7 +131,7 @@ def docstring(home: Home) -> str | None:
 
 
 def methods(node: ast.ClassDef) -> dict[str, str]:
-    """The public methods and properties of a class, and what they say of themselves; a property's setter need not."""
+    """Return the public methods and properties of a class with their docstrings; a property's setter need not have any."""
     said: dict[str, str] = {}
     for one in node.body:
         if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and not one.name.startswith("_"):
@@ -144,7 +140,7 @@ def methods(node: ast.ClassDef) -> dict[str, str]:
 
 
 def explained(node: ast.ClassDef) -> set[str]:
-    """Methods and fields that a class says the meaning of, in its docstring or in theirs."""
+    """Return the methods and fields that a class explains, in its docstring or in theirs."""
     fields = re.findall(r"((?:\w+, )*\w+): ", ast.get_docstring(node) or "")
     return {name for names in fields for name in names.split(", ")} | {
         name for name, told in methods(node).items() if told
@@ -152,7 +148,7 @@ def explained(node: ast.ClassDef) -> set[str]:
 
 
 def lineage(home: Home) -> list[ast.ClassDef]:
-    """A class and those of its bases that are of this checkout."""
+    """Return a class and those of its bases that are of this checkout."""
     node, nodes = node_of(home), []
     for base in (ast.unparse(one).partition("[")[0] for one in node.bases):
         with suppress(LookupError):  # a base from elsewhere
@@ -172,8 +168,8 @@ def protocols() -> tuple[ast.ClassDef, ...]:
 
 
 def silent(shown: str, home: Home) -> list[str]:
-    """What of a public name has no docstring: itself, and methods that neither the class explains, nor a base of it, nor a
-    protocol all of whose methods it has."""
+    """Return parts of a public name without a docstring: itself, and methods that neither its class, a base nor a
+    protocol explains."""
     dumb = [] if docstring(home) else [shown]
     if not home.name or not isinstance(node_of(home), ast.ClassDef):
         return dumb
@@ -185,6 +181,5 @@ def silent(shown: str, home: Home) -> list[str]:
 
 
 def undocumented() -> list[str]:
-    """Public names of this checkout that say nothing, as a reader would write them."""
     return [one for package, title in AREAS.items() for name, home in public(package).items()
             for one in silent(f"{title}.{name}", home)]  # fmt: skip

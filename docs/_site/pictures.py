@@ -1,10 +1,6 @@
-"""Draw the strips of pictures of the pages: the same prompts and seeds, decoded plainly and with drafts.
-
-    python docs/_site/pictures.py                # all strips
-    python docs/_site/pictures.py images videos  # some of them
-
-Each strip is a file of docs/figures. The models are the zoo's, the seeds are fixed, and the labels say what was counted.
-"""
+"""Draw the strips of pictures of the pages, or those named: `python docs/_site/pictures.py images videos`. The same
+prompts and seeds are decoded plainly and with drafts. Each strip is a file of docs/figures. The models are the zoo's,
+the seeds are fixed, and the labels say the counted passes."""
 
 from __future__ import annotations
 
@@ -52,7 +48,6 @@ def drawn(pipe: Callable, name: str, decoding: object, **settings: object) -> tu
 def image_rows(
     name: str, pipe: Callable, decodings: dict[str, object], **settings: object
 ) -> list[tuple[str, list[Image.Image]]]:
-    """Return a row of pictures for each decoding."""
     rows = []
     for label, decoding in decodings.items():
         pictures, passes = drawn(pipe, name, decoding, **settings)
@@ -61,13 +56,11 @@ def image_rows(
 
 
 def images() -> Image.Image:
-    """Return the strip of images of discrete tokens."""
     decodings = {"plain decoding": None, "drafted, exact (SCD, window 32)": imagegen.SCD(window=32)}
     return strip(image_rows("images", mmspec.zoo.load("t2i"), decodings))
 
 
 def continuous() -> Image.Image:
-    """Return the strip of images of continuous tokens."""
     drafter = mmspec.zoo.load("mar/draft")
     decodings = {
         "plain decoding": None,
@@ -77,7 +70,6 @@ def continuous() -> Image.Image:
 
 
 def videos() -> Image.Image:
-    """Return the strip of frames of a video."""
     pipe, drafter = mmspec.zoo.load("video"), mmspec.zoo.load("video/draft")
     router = video.SDVG(drafter, mmspec.zoo.load("video/reward"), threshold=0.6)
     rows = []
@@ -92,7 +84,6 @@ STRIPS = {"images": images, "continuous": continuous, "videos": videos}
 
 
 def main(names: Sequence[str]) -> None:
-    """Draw the named strips, or all of them."""
     for name in names or STRIPS:
         file = FOLDER / f"strip_{name}.webp"
         STRIPS[name]().save(file, quality=85, method=6)

@@ -1,8 +1,5 @@
-"""Hook of mkdocs: a page of the reference for each package, made of its public names.
-
-A name that a package hands out is on its page without being listed anywhere else, and the build stops where one has no
-docstring.
-"""
+"""Hook of mkdocs: a page of the reference for each package, made of its public names. It stops at a name without a
+docstring."""
 
 from __future__ import annotations
 
@@ -28,14 +25,13 @@ _NAMED = re.compile(r"(?<!\[)`([a-z_]+(?:\.\w+)+)(?:\([^`]*\))?`(?!\])")
 
 
 def on_startup(command: str, dirty: bool) -> None:
-    """Stops at names without a docstring; else gathers what the reader of docstrings is sent to."""
     if silent := undocumented():
         raise PluginError(f"expected a docstring for every public name, got none for {', '.join(silent)}; write them")
     gathered(TREE)
 
 
 def gathered(tree: Path) -> None:
-    """The sources below `tree` as an installed mmspec has them; in a checkout some packages lie beside `mmspec/`."""
+    """Copy the sources below `tree` as an installed mmspec has them; in a checkout some packages lie beside `mmspec/`."""
     shutil.rmtree(tree, ignore_errors=True)
     for name, folder in {"mmspec": "mmspec", **FOLDERS}.items():
         for file in (ROOT / folder).rglob("*.py"):
@@ -51,7 +47,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def reference_page(package: str) -> str:
-    """Markdown: what the package is, and every name it hands out; one that another page has is a link to there."""
+    """Return Markdown: the package, and every name it hands out; a name that another page has is a link to there."""
     title, lines, shown = AREAS[package], [], []
     for name, home in public(package).items():
         if not home.name:
@@ -65,14 +61,13 @@ def reference_page(package: str) -> str:
 
 
 def first_sentence(home: Home) -> str:
-    """Of a docstring, on one line."""
     told = (docstring(home) or "").partition("\n\n")[0].replace("\n", " ")
     sentence = told.partition(". ")[0]
     return sentence if sentence.endswith("?") else sentence.rstrip(".") + "."
 
 
 def page_of(home: Home) -> str:
-    """The package on whose page a name stands: `mmspec` itself, else the one nearest to where it is defined."""
+    """Return the package on whose page a name stands: `mmspec` itself, else the nearest to where it is defined."""
     packages = [package for package in AREAS if home in public(package).values()]
     near = {package: len(commonprefix([f"{package}.", home.path])) for package in packages}
     return "mmspec" if "mmspec" in near else max(near, key=near.__getitem__)

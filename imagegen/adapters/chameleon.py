@@ -15,16 +15,10 @@ _BEGIN = "<racm3:break>"
 
 
 class Chameleon(DecoderModel):
-    """The adapter of `ChameleonForConditionalGeneration` with image weights, for a square grid.
-
-    "ANOLE"; "Chameleon" withholds these weights. The model's forward pass overwrites the logits of image tokens, so the
-    decoder runs alone and the head is applied to image tokens only. Their ids and codes come from the vocabulary map.
-
-    A prompt is [beginning of sentence, words, separator, begin of image]; the last token is appended where it is
-    missing. The unconditional branch is [beginning of sentence, begin of image], padded and masked. The beginning of
-    sentence is the first token of a prompt: the default `bos_token_id` 1 of transformers' config is the padding of the
-    published vocabulary.
-    """
+    """The adapter of `ChameleonForConditionalGeneration` with image weights ("ANOLE"; "Chameleon" withholds them), for
+    a square grid. The decoder runs alone, because the model's forward pass overwrites the logits of image tokens. A
+    prompt is [beginning of sentence, words, separator, begin of image]. The unconditional branch has its first and last
+    tokens, as the config's default `bos_token_id` 1 is the padding of the published vocabulary."""
 
     name = "Chameleon"
     no_pixels = (

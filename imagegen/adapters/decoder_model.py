@@ -21,14 +21,8 @@ from mmspec.kernels.small_linear import small_linear
 
 
 class ImageVocabulary:
-    """The token ids of an image's values.
-
-    With a plain head, only the rows of codes are multiplied: the others are masked inside an image, and the image
-    vocabulary is a small part of the whole.
-
-    Attributes:
-        ids: int64 [V], the token id of every value: codes 0..K-1, then the forced special tokens.
-    """
+    """The token ids `ids` int64 [V] of an image's values: codes 0..K-1, then the forced special tokens. A plain head
+    multiplies only the rows of codes: the others are masked inside an image, and they are most of the vocabulary."""
 
     def __init__(self, codes: Sequence[int], specials: Sequence[int], device: torch.device):
         self.ids = torch.tensor([*codes, *specials], device=device)
@@ -38,7 +32,6 @@ class ImageVocabulary:
         self._place = None if contiguous else self.ids[: self.codes] - self._low
 
     def to(self, device: torch.device) -> None:
-        """Move the tables."""
         self.ids = self.ids.to(device)
         self._place = None if self._place is None else self._place.to(device)
 
@@ -57,11 +50,7 @@ class ImageVocabulary:
 
 
 def codes_in_order(ids: Mapping[int, int], count: int) -> list[int]:
-    """Return the token ids by code, from a map of codes to ids.
-
-    Raises:
-        ValueError: The codes are not 0..count-1.
-    """
+    """Return the token ids by code 0..count-1, from a map of codes to ids."""
     if sorted(ids) != list(range(count)):
         raise ValueError(f"vocabulary_map: expected an image token for each of the {count} codes of the tokenizer, got "
                          f"{len(ids)}; load the checkpoint's own config")  # fmt: skip
@@ -69,21 +58,12 @@ def codes_in_order(ids: Mapping[int, int], count: int) -> list[int]:
 
 
 class DecoderModel(ABC):
-    """A `FeatureModel` over a transformers decoder; a subclass defines the meaning of its tokens.
-
-    Both branches of all rows run as a single batch, left-padded to the longest prompt. Positions count a row's own
-    tokens, so a padded row gives the same result as without padding.
-
-    Attributes:
-        no_pixels: A sentence that says why the model cannot decode its codes; None where it can.
-
-    Raises:
-        ValueError: The attention implementation supports no tree mask, or the layers have no cache slots.
-    """
+    """A `FeatureModel` over a transformers decoder. Both branches of all rows run as a single batch, left-padded to the
+    longest prompt. Positions count a row's own tokens, so padding changes no result."""
 
     name: str
     cache = SlotCache
-    no_pixels: str | None = None
+    no_pixels: str | None = None  # why codes cannot be decoded; None where they can
     vocabulary: ImageVocabulary | None = None
 
     def __init__(self, model: nn.Module, decoder: nn.Module, geometry: Geometry, codes: int, processor: object = None):
@@ -108,7 +88,6 @@ class DecoderModel(ABC):
         return self.embed_tokens.weight.dtype
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> None:
-        """Move the transformers model and the tables."""
         self.model.to(device=device, dtype=dtype)
         if self.vocabulary is not None:
             self.vocabulary.to(self.device)
@@ -127,33 +106,14 @@ class DecoderModel(ABC):
 
     @abstractmethod
     def prompts(self, rows: tuple[Tensor, ...], inputs: Mapping, *, texts: bool) -> TokenPrompts:
-        """Return the condition of rows of token ids.
-
-        Args:
-            rows: The token ids int64 [P] of each row.
-            inputs: The other entries of the processor's output.
-            texts: Whether the user passed texts.
-        """
+        """Return the condition of rows int64 [P]; `inputs` are the other outputs of the processor."""
 
     def positions(self, start: Tensor, index: Tensor) -> Tensor:
-        """Return the position ids of values.
-
-        Args:
-            start: int64 [R], the position of each row's first value.
-            index: int64 [R, N], the values' indices.
-        """
+        """Return the position ids of indices int64 [R, N], with `start` int64 [R] at each row's first value."""
         return start[:, None] + index
 
     def prepare(self, prompts: object) -> TokenPrompts:
-        """Convert prompts to the condition of a request.
-
-        Args:
-            prompts: Texts (with a processor), token ids per image, or the output of the model's processor.
-
-        Raises:
-            ValueError: The prompts are anything else, they are texts and there is no processor, or users' code is on a
-                module that images pass by.
-        """
+        """Convert texts (with a processor), token ids per image, or the processor's output to a condition."""
         self._check_code()
         if isinstance(prompts, TokenPrompts):
             return prompts
@@ -232,22 +192,13 @@ def unit_range(pixels: Tensor) -> Tensor:
 
 
 def latent_side(pixels: int, factor: int, name: str) -> int:
-    """Return the number of codes along a side.
-
-    Raises:
-        ValueError: The pixels are no multiple of `factor`.
-    """
     if pixels < factor or pixels % factor:
         raise ValueError(f"size: expected a {name} that is a multiple of {factor} pixels, got {pixels}")
     return pixels // factor
 
 
 def check_grid(inputs: object, expected: tuple[int, ...], what: str) -> None:
-    """Check that every row of `inputs` [..., n] is the grid that the adapter was opened for.
-
-    Raises:
-        ValueError: A row has another grid.
-    """
+    """Check that every row of `inputs` [..., n] is the grid that the adapter was opened for."""
     rows = torch.as_tensor(inputs).cpu()
     if rows.numel() % len(expected) or not bool((rows.reshape(-1, len(expected)) == torch.tensor(expected)).all()):
         raise ValueError(f"{what}: expected {expected} for every image, got {rows.tolist()}; open the pipeline with the "

@@ -26,21 +26,11 @@ _END_OF_LINE, _END_OF_FRAME, _END_OF_IMAGE = "<|extra_200|>", "<|extra_201|>", "
 
 
 class Emu3(DecoderModel):
-    """The adapter of `Emu3ForConditionalGeneration`, or of `Emu3ForCausalLM` with its processor.
-
-    "Emu3: Next-Token Prediction is All You Need". End-of-line is forced behind every row, then end-of-frame,
-    end-of-image and end-of-sequence. transformers runs the unconditional branch as a second forward pass; here both
-    branches are a single batch, and rows of different length have their own positions. For texts that branch is the
-    negative prompt with the same image header, as in the authors' code; transformers' example leaves the header out.
-    For token ids it is `negative_prompt_ids`, or else the prompt's last token, as in `generate`. Users add the
-    published quality suffix themselves.
-
-    Args:
-        model: The transformers model.
-        processor: Its processor.
-        size: (height, width) in pixels.
-        negative: The text of the unconditional branch where prompts are texts.
-    """
+    """The adapter of `Emu3ForConditionalGeneration`, or of `Emu3ForCausalLM` with its processor ("Emu3: Next-Token
+    Prediction is All You Need"); `size` is (height, width) in pixels. End-of-line is forced behind every row, then
+    end-of-frame, end-of-image and end-of-sequence. The unconditional branch of texts is the text `negative` with the
+    same image header, as in the authors' code but not in transformers' example. For token ids it is
+    `negative_prompt_ids`, or else the last token, as in `generate`. Users add the published quality suffix."""
 
     name = "Emu3"
 

@@ -17,18 +17,10 @@ FACTOR = 32  # pixels per code of the finished image
 
 
 class GlmImage(DecoderModel):
-    """The adapter of `GlmImageForConditionalGeneration`, text to image, without an unconditional branch.
-
-    Code c is token c. The head covers the vision vocabulary alone, and only codes are allowed: transformers' loop also
-    allows the end-of-image token inside a grid, which no decoder can read. The end-of-image token behind the grids is
-    not generated. The codes condition a diffusion model in diffusers, so this adapter decodes no pixels.
-
-    Args:
-        model: The transformers model.
-        processor: Its processor.
-        size: (height, width) of the finished image in pixels.
-        preview: Rows and columns of the small grid; None for the processor's choice.
-    """
+    """The adapter of `GlmImageForConditionalGeneration`, without an unconditional branch. `size` (height, width) is in
+    pixels, `preview` in codes, None for the processor's choice. Code c is token c. Only codes are allowed:
+    transformers' loop also allows the end-of-image token inside a grid, which no decoder can read. The codes condition
+    a diffusion model in diffusers, so no pixels are decoded."""
 
     name = "GLM-Image"
     no_pixels = (
@@ -81,10 +73,8 @@ def preview_grid(rows: int, cols: int) -> tuple[int, int]:
 
 
 def axis_positions(geometry: Geometry) -> Tensor:
-    """Return int64 [3, total], time, row and column of every value behind the prompt's end.
-
-    A grid has a single time, from which its rows and columns count. The next grid begins at the end of the longer side.
-    """
+    """Return int64 [3, total], time, row and column of every value behind the prompt's end. A grid has a single time,
+    from which its rows and columns count. The next grid begins at the end of the longer side."""
     starts, time = [], 0
     for rows, cols in geometry.grids:
         starts.append(time)

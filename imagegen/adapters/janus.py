@@ -14,13 +14,10 @@ from mmspec.imagegen.geometry import Geometry
 
 
 class Janus(DecoderModel):
-    """The adapter of `JanusForConditionalGeneration` ("Janus", "Janus-Pro"): a square grid without forced values.
-
-    The unconditional branch is the prompt with the padding token in place of all but the beginning-of-sentence and
-    begin-of-image tokens; unlike padding, these tokens stay visible. Rows are all conditional, then all unconditional,
-    as in transformers; DeepSeek's own code interleaves them. transformers counts positions over padding, this adapter
-    counts a row's own tokens. The rotary embedding depends on differences alone, so the distribution is the same.
-    """
+    """The adapter of `JanusForConditionalGeneration` ("Janus", "Janus-Pro"): a square grid. The unconditional branch is
+    the prompt with visible padding tokens for all but beginning of sentence and begin of image. Rows are all
+    conditional, then all unconditional; DeepSeek's own code interleaves them. transformers counts positions over
+    padding, this adapter a row's own tokens; the rotary embedding depends on differences alone."""
 
     name = "Janus"
 

@@ -16,15 +16,10 @@ _WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TokenPrompts:
-    """The condition of a batch, without padding.
+    """The condition of a batch, without padding."""
 
-    Attributes:
-        cond: int64 [P] per image, the token ids up to the begin of the image.
-        uncond: Their unconditional counterparts; None for a model without an unconditional branch.
-    """
-
-    cond: tuple[Tensor, ...]
-    uncond: tuple[Tensor, ...] | None = None
+    cond: tuple[Tensor, ...]  # int64 [P] per image, up to the begin of the image
+    uncond: tuple[Tensor, ...] | None = None  # None for a model without that branch
 
 
 def prompt_texts(prompts: object) -> list[str] | None:
@@ -37,15 +32,7 @@ def prompt_texts(prompts: object) -> list[str] | None:
 
 
 def token_rows(prompts: object, mask: object = None) -> tuple[Tensor, ...]:
-    """Return the token ids int64 [P] of each row, without padding.
-
-    Args:
-        prompts: int64 [B, P] or [P], or a sequence of such rows.
-        mask: [B, P], 0 at padding, for a tensor of rows.
-
-    Raises:
-        ValueError: The prompts are anything else, or a prompt is empty.
-    """
+    """Return ids int64 [P] per row of int64 [B, P] or [P] or a sequence of rows; `mask` [B, P] is 0 at padding."""
     prompts = torch.as_tensor(prompts) if isinstance(prompts, np.ndarray) else prompts
     if isinstance(prompts, Tensor) and mask is not None:
         rows = [ids[real.bool()] for ids, real in zip(prompts, torch.as_tensor(mask), strict=True)]
@@ -69,11 +56,7 @@ def _split_rows(prompts: object) -> list[Tensor]:
 
 
 def left_padded(rows: Sequence[Tensor], device: torch.device) -> tuple[Tensor, Tensor, bool]:
-    """Pad rows of token ids on the left, so that the last column holds every row's last id.
-
-    Returns:
-        The ids int64 [R, P], 0 in the padding; real bool [R, P]; and whether any row is padded.
-    """
+    """Return ids int64 [R, P] padded with 0 on the left, real bool [R, P], and whether any row is padded."""
     longest = max(map(len, rows))
     ids = torch.zeros(len(rows), longest, dtype=torch.long)
     for place, row in zip(ids, rows, strict=True):

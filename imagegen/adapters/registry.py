@@ -1,5 +1,3 @@
-"""The supported image models of transformers, and the pipeline of a model."""
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -19,25 +17,15 @@ from mmspec.imagegen.pipeline import ImagePipeline
 
 @dataclass(frozen=True, slots=True)
 class AdapterFamily:
-    """A supported class.
-
-    Attributes:
-        name: The name of the class in transformers.
-        adapter: The adapter.
-        guidance_scale: The guidance scale of the published sampler.
-        top_k: The top-k of the published sampler.
-        sized: Whether the user chooses the size.
-        pixels: Whether the model decodes its codes to pixels.
-        tested: How the adapter is tested.
-    """
+    """A supported class of transformers, with the defaults of its published sampler."""
 
     name: str
     adapter: Callable[..., DecoderModel]
     guidance_scale: float
     top_k: int
-    sized: bool
+    sized: bool  # whether the user chooses the size
     pixels: bool
-    tested: str
+    tested: str  # how the adapter is tested
 
 
 _PROOF = "random tiny model, greedy fp32 against its own generation loop"
@@ -55,20 +43,16 @@ FAMILIES = (
 
 
 class AdapterPipeline(ImagePipeline):
-    """The pipeline of an adapter; see `ImagePipeline`."""
-
     def __init__(self, model: DecoderModel, guidance_scale: float, top_k: int):
         super().__init__(model)
         self.guidance_scale, self.top_k = guidance_scale, top_k
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
-        """Move the transformers model."""
         self.model.to(device, dtype)
         return self
 
 
 def supported() -> tuple[AdapterFamily, ...]:
-    """Return the classes that `pipeline_for` supports."""
     return FAMILIES
 
 

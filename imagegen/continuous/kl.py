@@ -30,34 +30,18 @@ _LEFT_OUT = ("double_z", "in_channels", "out_ch", "dropout", "stride")
 
 @dataclass(frozen=True, slots=True)
 class KLConfig:
-    """The sizes of the autoencoder under their published names; the public code fixes `norm_groups` and `scale`.
-
-    Args:
-        embed_dim: The channels of the latent.
-        ch: The base width.
-        ch_mult: The width of each level in units of ch, finest first; each level but the last halves the image.
-        num_res_blocks: The residual blocks per level.
-        encoder_attn_resolutions: The resolutions at which the encoder has attention.
-        decoder_attn_resolutions: The resolutions at which the decoder has attention.
-        resolution: The pixels per side to which the attention resolutions refer; nothing else depends on it.
-        z_channels: None or embed_dim; no other number is supported.
-        norm_groups: The groups of each group norm.
-        scale: The factor from latents to tokens.
-
-    Raises:
-        ValueError: The sizes do not fit together.
-    """
+    """The sizes of the autoencoder under their published names; the public code fixes `norm_groups` and `scale`."""
 
     embed_dim: int = 16
-    ch: int = 128
-    ch_mult: tuple[int, ...] = (1, 1, 2, 2, 4)
+    ch: int = 128  # the base width
+    ch_mult: tuple[int, ...] = (1, 1, 2, 2, 4)  # in units of ch, finest first; all but the last halve the image
     num_res_blocks: int = 2
     encoder_attn_resolutions: tuple[int, ...] = (16,)
     decoder_attn_resolutions: tuple[int, ...] = ()
-    resolution: int = 256
-    z_channels: int | None = None
+    resolution: int = 256  # pixels per side to which the attention resolutions refer; nothing else uses it
+    z_channels: int | None = None  # None or embed_dim
     norm_groups: int = 32
-    scale: float = SCALE
+    scale: float = SCALE  # the factor from latents to tokens
 
     def __post_init__(self) -> None:
         for name in ("ch_mult", "encoder_attn_resolutions", "decoder_attn_resolutions"):
@@ -90,11 +74,7 @@ class KLConfig:
 
     @classmethod
     def of(cls, config: KLConfig | Mapping[str, Any]) -> KLConfig:
-        """Return the config of a mapping of published field names, nested or flat.
-
-        Raises:
-            ValueError: A field is unknown, or a value has a wrong type.
-        """
+        """Return the config of a mapping of published field names, nested or flat."""
         return (
             config
             if isinstance(config, KLConfig)
@@ -103,7 +83,6 @@ class KLConfig:
 
     @classmethod
     def of_model(cls, model: AutoencoderKL) -> KLConfig:
-        """Return the config of a diffusers model that `kl_from_state_dict` built."""
         config, levels = model.config, len(model.config.block_out_channels)
         sides = {"encoder": list(config.down_block_types), "decoder": list(config.up_block_types)[::-1]}
         resolution = config.sample_size
@@ -117,7 +96,6 @@ class KLConfig:
                    norm_groups=config.norm_num_groups, scale=config.scaling_factor, **attention)  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every field in the form that `of` reads."""
         return asdict(self)
 
 
@@ -155,10 +133,7 @@ _LINEAR = re.compile(r"\.attn(_1)?\.?\d*\.(q|k|v|proj_out)\.weight$")
 
 
 def published_name(name: str, levels: int) -> str:
-    """Return the published name of a tensor of diffusers in an autoencoder of `levels` levels.
-
-    The published decoder counts its levels from the finest.
-    """
+    """Return the published name of a diffusers tensor; that decoder counts its levels from the finest."""
     for pattern, into in _RENAMED:
         name = pattern.sub(into, name)
     return _UP.sub(lambda match: f"decoder.up.{levels - 1 - int(match[1])}.", name)
@@ -210,12 +185,10 @@ def kl_to_state_dict(model: AutoencoderKL) -> dict[str, Tensor]:
 
 
 def write_kl(model: AutoencoderKL, folder: Path) -> None:
-    """Write the weights and the config under their published names into a folder, which is created if needed."""
     write_parts(kl_to_state_dict(model), KLConfig.of_model(model).to_dict(), folder)
 
 
 def build_kl(config: KLConfig) -> AutoencoderKL:
-    """Return diffusers' model of a config, with random weights."""
     from diffusers import AutoencoderKL
 
     levels = range(len(config.ch_mult))
@@ -239,7 +212,6 @@ def _filled(model: AutoencoderKL, weights: Mapping[str, Tensor], levels: int) ->
 
 
 def _fields(weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that follow from the weights."""
     implied: dict[str, Any] = {}
     if _dims(weights, "post_quant_conv.weight") > 1:
         implied["embed_dim"] = weights["post_quant_conv.weight"].shape[1]

@@ -1,5 +1,3 @@
-"""Decodings of masked tokens: the base class, and plain decoding."""
-
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
@@ -26,12 +24,6 @@ class MaskedDecoding(ABC):
     __slots__ = ()
 
     def prepare(self, model: MaskedModel, request: Any) -> Prepared:
-        """Return the target, the drafter and the rule of a resolved `MARRequest`.
-
-        Raises:
-            ValueError: The request names another rule, its order or noise has another shape, or a decoding with drafts
-                meets users' code around the model's modules.
-        """
         if not isinstance(self, PlainSteps):
             check_code(model)
         rule, wish = self.rule(model), request.rule
@@ -68,7 +60,7 @@ class MaskedDecoding(ABC):
 
     @abstractmethod
     def rule(self, model: MaskedModel) -> Rule:
-        """Return the rule that verifies this decoding's drafts on `model`."""
+        """Return the rule of this decoding's drafts on `model`."""
 
 
 def _checked_order(order: Tensor, rows: int, total: int) -> Tensor:

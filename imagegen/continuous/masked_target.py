@@ -22,59 +22,33 @@ from mmspec.io.validation import LARGEST_SCALE, check_fields, number
 
 @dataclass(slots=True)
 class TokenEvidence(Evidence):
-    """The evidence of a target that draws every token itself, with the noise of its position.
+    """The evidence of a target that draws every token itself, with the noise of its position."""
 
-    Attributes:
-        own: float32 [B, N, d], its draw for each node, finite everywhere; `mean` is that of the last denoising step.
-        trajectory: The denoising trajectory of each draw, rows [B * N]; rows of `bad` nodes hold NaN or Inf.
-    """
-
-    own: Tensor | None = None
-    trajectory: Trajectory | None = None
+    own: Tensor | None = None  # float32 [B, N, d], finite everywhere; `mean` is that of the last denoising step
+    trajectory: Trajectory | None = None  # of each draw, rows [B * N]; rows of `bad` nodes hold NaN or Inf
 
 
 class MaskedModel(Protocol):
-    """A model of masked tokens.
-
-    Attributes:
-        name: The name in tables.
-        total: L, the number of tokens of an image.
-        dim: d, the width of a token.
-        device: The device of the weights.
-        dtype: The dtype of the weights.
-        no_pixels: A sentence that says why tokens cannot be decoded; None where they can.
-    """
-
     name: str
-    total: int
-    dim: int
+    total: int  # L, the number of tokens of an image
+    dim: int  # d, the width of a token
     device: torch.device
     dtype: torch.dtype
-    no_pixels: str | None
+    no_pixels: str | None  # why tokens cannot be decoded; None where they can
 
     def prepare(self, prompts: object) -> Tensor:
         """Convert the user's prompts to a condition per image: int64 [B], or features float [B, P, C]."""
 
     def condition(
         self,
-        tokens: Tensor,
-        mask: Tensor,
+        tokens: Tensor,  # float [B, L, d]
+        mask: Tensor,  # bool [B, L], True where masked; the values there are not read
         labels: Tensor,
         paired: bool,
-        wanted: Tensor | None = None,
-        slots: DecoderPass = FULL_PASS,
+        wanted: Tensor | None = None,  # int64 [B, N], the positions that are read, L for none; others may be skipped
+        slots: DecoderPass = FULL_PASS,  # the tokens to compute, rows [C * B], the conditional branch first
     ) -> Tensor:
-        """Return z [C, B, L, width], the head's condition, of C branches: 1, or 2 with the unconditional branch.
-
-        Args:
-            tokens: float [B, L, d].
-            mask: bool [B, L], True where masked; the values there are not read.
-            labels: The conditions, as `prepare` returns them.
-            paired: Whether the unconditional branch runs too.
-            wanted: int64 [B, N], the positions whose z will be read, L for none; the model may skip others. None for
-                all.
-            slots: The tokens that the decoder computes, rows [C * B], the conditional branch first.
-        """
+        """Return z [C, B, L, width] of C branches: 1, or 2 with the unconditional branch (`paired`)."""
 
     def head(self, num_sampling_steps: str | int | None = None) -> Head:
         """Return the head with a number of denoising steps, None for the model's own."""
@@ -88,18 +62,10 @@ Schedule = Literal["linear", "constant"]
 
 @dataclass(frozen=True, slots=True)
 class TokenGuidance:
-    """Classifier-free guidance of masked tokens.
+    """Classifier-free guidance. "linear" goes from about 1 at the first token to s at the last: 1 + (s - 1) (total -
+    masked) / total, where a step leaves `masked` tokens masked."""
 
-    Args:
-        scale: The scale s; at exactly 1 only the conditional branch runs.
-        schedule: "constant", or "linear" from about 1 at the first token to s at the last: 1 + (s - 1) (total - masked)
-            / total, where `masked` counts the tokens that a step leaves masked.
-
-    Raises:
-        ValueError: The scale is outside 0..1000, or the schedule is unknown.
-    """
-
-    scale: float = 1.0
+    scale: float = 1.0  # s; at exactly 1 only the conditional branch runs
     schedule: Schedule = "linear"
 
     def __post_init__(self) -> None:
@@ -111,7 +77,6 @@ class TokenGuidance:
 
     @property
     def paired(self) -> bool:
-        """Whether the unconditional branch runs too."""
         return self.scale != 1
 
     def at(self, masked: int, total: int) -> float:
@@ -128,20 +93,8 @@ class TokenGuidance:
 
 class MaskedTarget(MaskFilledTarget):
     """A batch of images that is filled, each row in its own order; a pass sees all known tokens and no others.
-
-    A draft names the position of every node in `Draft.index`, L for padding. A valid node holds a drafted value; the
-    others ask for a value. The correction of a verdict, float [B, N, d], goes to the open nodes that are not accepted.
-    Rows may differ in the number of known tokens, and no row depends on another row.
-
-    Attributes:
-        values: float32 [B, L, d], the tokens.
-        plan: The steps of plain decoding.
-        head: The model's head with `num_sampling_steps`.
-        head_calls: The number of sequential calls of heads so far.
-        rank: int64 [B, L], the rank of each position in the order.
-        scales: float32 [B, L], the guidance scale of each position, given by its rank; None without guidance.
-        counts: int64 [B, L], the denoising steps of each position where they are annealed; else None.
-    """
+    `Draft.index` has the position of every node, L for padding; a valid node holds a drafted value, others ask for a
+    value. A correction float [B, N, d] goes to the open nodes that are not accepted. No row depends on another row."""
 
     not_finite = "expected finite tokens, got NaN or Inf"
 
@@ -150,34 +103,19 @@ class MaskedTarget(MaskFilledTarget):
         guidance: TokenGuidance, temperature: float, order: Tensor, noise: Noise, listener: Listener | None = None,
         head_sampling: HeadSampling | None = None, windows: Sequence[int] | None = None, keys: Keys | None = None,
     ):  # fmt: skip
-        """Start with empty images.
-
-        Args:
-            model: The model of masked tokens.
-            labels: The conditions, as the model's `prepare` returns them.
-            num_sampling_steps: The denoising steps of the head, None for the model's own.
-            steps: The plan of plain decoding, see `cosine_steps`.
-            guidance: The guidance of the conditional branch.
-            temperature: The factor on the head's noise.
-            order: int64 [B, L], consumed from its end.
-            noise: The noise of each position; a drafter that shares it has aligned trajectories.
-            listener: The progress callback.
-            head_sampling: The sampler of the head, None for plain sampling.
-            windows: The first step of each step's window, see `Annealing.by_rank`.
-            keys: The keys of the request, which speculation over head time needs.
-        """
+        """`order` int64 [B, L] is consumed from its end; a drafter that shares `noise` has aligned trajectories."""
         super().__init__(len(labels), model.total, torch.zeros(model.dim, device=model.device), listener)
         self.model, self.labels, self.plan = model, labels, tuple(steps)
         self.num_sampling_steps, self.head = num_sampling_steps, model.head(num_sampling_steps)
         self.head_sampling, self.keys, self.head_calls = head_sampling or HeadSampling(), keys, 0
         self.head_sampling.check(temperature)
         self.temperature, self.noise = temperature, noise
-        self.order, self.rank = order, ranks(order)
-        self.scales = None
+        self.order, self.rank = order, ranks(order)  # int64 [B, L], each position's rank in the order
+        self.scales = None  # float32 [B, L], the guidance scale of each position, given by its rank
         if guidance.paired:
             self.scales = guidance.by_rank(self.plan, self.total).to(order.device)[self.rank]
         counts = self.head_sampling.counts(self.plan, self.total, noise.steps, windows)
-        self.counts = None if counts is None else counts.to(order.device)[self.rank]
+        self.counts = None if counts is None else counts.to(order.device)[self.rank]  # denoising steps [B, L]
 
     @torch.no_grad()
     def prefill(self) -> tuple[Draft, Evidence]:
@@ -209,7 +147,6 @@ class MaskedTarget(MaskFilledTarget):
 
     @torch.no_grad()
     def score(self, draft: Draft) -> TokenEvidence:
-        """Run a pass and draw every node's token, given all known tokens."""
         place = draft.index.clamp(max=self.total - 1)
         drawn, shape = self.draw(self.head, self.conditions(draft, place), draft.index), (*place.shape, -1)
         value, mean = drawn.value.view(shape), drawn.last.mean.view(shape)
@@ -223,15 +160,7 @@ class MaskedTarget(MaskFilledTarget):
         return torch.stack([gather_nodes(branch, place) for branch in z])
 
     def draw(self, head: Head, z: Tensor, index: Tensor) -> Trajectory:
-        """Draw the trajectories of a head, this model's or a drafter's, rows [B * N].
-
-        A shorter head uses the noise of its own steps.
-
-        Args:
-            head: The head.
-            z: [C, B, N, width], as `conditions` returns it.
-            index: int64 [B, N], the positions; L at padding.
-        """
+        """Return trajectories [B * N] of z [C, B, N, width] at int64 [B, N]; a shorter head uses its steps' noise."""
         place = index.clamp(max=self.total - 1)
         initial, noise = (x.flatten(0, 1) for x in self.noise.at(place))
         guidance = None if self.scales is None else self.scales.gather(1, place).flatten()

@@ -29,43 +29,25 @@ KEEP_RATES = (0.5, 0.2, 0.1, 0.07, 0.05)
 
 def deep_tree(nodes: int = 57, depth: int = 5) -> tuple[int, ...]:
     """Return the parents of a fixed tree of `nodes` drafted nodes, widest at depth 3, with up to 5 children per node.
-
-    The default has the size, the depth and the root's degree of the static tree in LANTERN's public code, but not the
-    same nodes.
-
-    Raises:
-        ValueError: There is no such tree.
-    """
+    The default has the size, depth and root's degree of LANTERN's static tree, but not the same nodes."""
     return likeliest_tree(nodes + 1, depth, KEEP_RATES)
 
 
 @dataclass(frozen=True, slots=True)
 class ImageEagleConfig:
-    """Sizes of the drafter under transformers' field names; hidden_size and vocab_size (V) are the target's.
-
-    Args:
-        num_key_value_heads: The number of key and value heads; 0 for num_attention_heads.
-        bias: Whether the fusing layer has a bias.
-        positions: The number of values of the training images, 0 for any: no weight depends on it.
-        time_pairs: The rotary pairs of each head that turn with the frame of a video, as in LlamaGen's config.
-        embedding: "target" reads values through the target's embedding, "own" stores an embedding, as published
-            drafters do.
-
-    Raises:
-        ValueError: The sizes do not fit together.
-    """
+    """Sizes of the drafter under transformers' field names; hidden_size and vocab_size (V) are the target's."""
 
     hidden_size: int
     intermediate_size: int
     num_attention_heads: int
     vocab_size: int
-    num_key_value_heads: int = 0
+    num_key_value_heads: int = 0  # 0 for num_attention_heads
     rope_theta: float = 10000.0
     rms_norm_eps: float = 1e-6
-    bias: bool = True
-    positions: int = 0
-    time_pairs: int = 0
-    embedding: Literal["target", "own"] = "target"
+    bias: bool = True  # of the fusing layer
+    positions: int = 0  # values of the training images, 0 for any: no weight depends on it
+    time_pairs: int = 0  # rotary pairs that turn with the frame, as in LlamaGen's config
+    embedding: Literal["target", "own"] = "target"  # "own" is stored, as in published drafters
 
     def __post_init__(self) -> None:
         if self.vocab_size < 1 or self.positions < 0:
@@ -76,7 +58,6 @@ class ImageEagleConfig:
         check_rotary_pairs("hidden_size", self.layer().dim, self.time_pairs)
 
     def layer(self) -> LayerConfig:
-        """Return the sizes of the decoder layer."""
         return LayerConfig.of(self)
 
 
@@ -107,30 +88,19 @@ class ImageEagle(ShapeMixin, Pretrained):
 
     @staticmethod
     def sizes_for(model: FeatureModel, heads: int, intermediate_size: int = 0, time_pairs: int = 0) -> ImageEagleConfig:
-        """Return the sizes of a drafter for a model.
-
-        Args:
-            model: The target's model.
-            heads: The number of attention heads.
-            intermediate_size: The hidden width; 0 for 8/3 of the width, rounded up to a multiple of 64.
-            time_pairs: See `ImageEagleConfig`.
-        """
+        """Return sizes for a model; intermediate_size 0 is 8/3 of the width, rounded up to a multiple of 64."""
         inner = intermediate_size or -(-8 * model.width // (3 * 64)) * 64
         return ImageEagleConfig(model.width, inner, heads, model.size, positions=model.geometry.total,
                                 time_pairs=time_pairs)  # fmt: skip
 
     def open(self, target: object) -> object:
-        """Return the state of a request over an `ImageTarget`, and read the prompt at once.
-
-        Raises:
-            ValueError: The target does not return its states, or the drafter was made for another target.
-        """
+        """Return the state of a request over an `ImageTarget`, and read the prompt at once."""
         state = self.open_without_prefill(target)
         state.prefill()
         return state
 
     def open_without_prefill(self, target: object) -> object:
-        """Return the state of a request whose prompt is read before the first draft; errors are as in `open`."""
+        """Return the state of a request whose prompt is read before the first draft."""
         model, weight = target.model, self.fc.weight
         self.check(model)
         if (weight.device, weight.dtype) != (model.device, model.dtype):
@@ -139,11 +109,7 @@ class ImageEagle(ShapeMixin, Pretrained):
         return ImageEagleState(self, target)
 
     def check(self, model: FeatureModel) -> None:
-        """Check that the drafter was made for this model.
-
-        Raises:
-            ValueError: It was made for another model.
-        """
+        """Check that the drafter was made for this model."""
         if not hasattr(model, "width"):
             raise ValueError(f"drafter: expected a target that returns its hidden states, got {model.name}; use a drafter "
                              "that needs none, such as SJD")  # fmt: skip
@@ -181,17 +147,8 @@ class ImageEagle(ShapeMixin, Pretrained):
 
 
 def prompt_slots(drafter: object, model: FeatureModel, hidden: Tensor, padding: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the layer's inputs at all unpadded prompt positions but the last, which the first pass completes.
-
-    Args:
-        drafter: The drafter.
-        model: The target's model.
-        hidden: float [R, P, H], the prompt's states, R = C * B.
-        padding: bool [R, P or more], or None.
-
-    Returns:
-        The inputs float [R, S, H], and int64 [R], the number of used slots per row.
-    """
+    """Return inputs float [R, S, H] of all unpadded prompt positions but the last, which the first pass completes, and
+    their numbers int64 [R]. The prompt's states are float [R, P, H], R = C * B, `padding` bool [R, P or more]."""
     rows, slots = hidden.shape[0], hidden.shape[1] - 1
     hidden = hidden[:, :slots]
     count = torch.full((rows,), slots, device=hidden.device)
@@ -206,20 +163,13 @@ def prompt_slots(drafter: object, model: FeatureModel, hidden: Tensor, padding: 
 
 
 class ImageEagleState(PairState):
-    """The state of a request: a KV cache of committed pairs (state before value i, embedding of value i).
-
-    Features have the branches side by side, [B, n, C * H], as in the target's evidence; the layer and the head see them
-    as rows [C * B, n, H].
-
-    Attributes:
-        next_position: int64 [B], the index of the value that the next pair embeds; set by `prefill`.
-        rotary: The rotary rows of every value, and some behind the last; None before the prompt is read.
-    """
+    """A KV cache of committed pairs (state before value i, embedding of value i). Features have the branches side by
+    side, [B, n, C * H], as in the target's evidence; the layer and the head see rows [C * B, n, H]."""
 
     def __init__(self, drafter: ShapeMixin, target: ImageTarget):
         super().__init__(drafter, target)
         self.copies, self.model = target.copies, target.model
-        self.rotary: Tensor | None = None
+        self.rotary: Tensor | None = None  # of every value, and some behind the last
         self.cache = SlotPool(1, 0, copies=self.copies)
         if target.prompt_hidden is None:
             raise ValueError(f"drafter: expected the prompt's hidden states, got none from {target.model.name}; use a drafter "
@@ -229,7 +179,7 @@ class ImageEagleState(PairState):
     def prefill(self) -> None:
         target, drafter = self.target, self.drafter
         self.rotary = drafter.rotary(target.geometry, 2 * self.shape.longest + 20)
-        self.next_position = torch.zeros(target.batch, dtype=torch.long, device=target.device)
+        self.next_position = torch.zeros(target.batch, dtype=torch.long, device=target.device)  # of the next pair
         attend, count = prompt_slots(drafter, self.model, target.prompt_hidden, target.cache.hidden)
         slots = attend.shape[1]
         self.cache.capacity = slots + target.total + 64

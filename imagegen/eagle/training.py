@@ -15,36 +15,18 @@ from mmspec.imagegen.model import FeatureModel
 
 @dataclass(slots=True)
 class ImageTeacherBatch:
-    """The teacher's view of a batch: R = C * B rows, where C is 2 with the unconditional branch, which comes last.
+    """The teacher's view of a batch: R = C * B rows, where C is 2 with the unconditional branch, which comes last."""
 
-    Attributes:
-        prompt: float [R, P, H], the prompt's states.
-        padding: bool [R, P], or None.
-        value: int64 [R, T - 1], the values fed.
-        state: float [R, T - 1, H], the states behind each of them.
-        logits: float32 [R, T - 1, V], the target's raw log-weights of the value after each.
-    """
-
-    prompt: Tensor
-    padding: Tensor | None
-    value: Tensor
-    state: Tensor
-    logits: Tensor
+    prompt: Tensor  # float [R, P, H], the prompt's states
+    padding: Tensor | None  # bool [R, P]
+    value: Tensor  # int64 [R, T - 1], the values fed
+    state: Tensor  # float [R, T - 1, H], the states behind each of them
+    logits: Tensor  # float32 [R, T - 1, V], the target's raw log-weights of the value after each
 
 
 @torch.no_grad()
 def teacher_pass(model: FeatureModel, condition: object, values: Tensor, paired: bool) -> ImageTeacherBatch:
-    """Run the target over images.
-
-    Args:
-        model: The target's model.
-        condition: The condition, as in `prefill`.
-        values: int64 [B, T], all T values of each image, forced values included.
-        paired: Whether the unconditional branch runs too.
-
-    Raises:
-        ValueError: The number of values is not that of the model, or the model does not return its prompt's states.
-    """
+    """Run the target over images, with all their T values int64 [B, T], forced values included."""
     total = model.geometry.total
     if values.dim() != 2 or values.shape[1] != total:
         raise ValueError(f"values: expected [B, {total}], as the model generates, got {list(values.shape)}; tokenise the "
@@ -71,33 +53,16 @@ Batches = Callable[[int], tuple[object, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class EagleLoss:
-    """The loss feature * SmoothL1(states) + words * cross-entropy, summed over depths d with weights decay ** d.
-
-    The defaults are LANTERN's training: features dominate, a single step, no guidance, and a tenth of the conditions
-    left out.
-
-    Args:
-        feature: The weight of the distance between states.
-        words: The weight of the cross-entropy between distributions.
-        depths: The steps unrolled on the drafter's own states ("HASS", EAGLE-3's training-time test); 1 is EAGLE's.
-        decay: The weight of a depth relative to the depth before it.
-        noise: The width of the uniform noise on input states, scaled by 512 / length as in the public code.
-        unconditional: The weight of the unconditional branch; the published 10 % of replaced conditions are 0.1 here.
-        guided_share: The share of `words` that compares guided distributions, uncond + s (cond - uncond) with s =
-            `guidance` on both sides.
-        guidance: The scale s. The public code's coupled mode writes cond + s (cond - uncond), which is scale s + 1
-            here.
-
-    Raises:
-        ValueError: A setting is out of range.
-    """
+    """The loss feature * SmoothL1(states) + words * cross-entropy, summed over depths d with weights decay ** d. The
+    defaults are LANTERN's training. `guided_share` of `words` compares guided distributions, uncond + s (cond - uncond)
+    with s = `guidance`. The public code's coupled mode writes cond + s (cond - uncond), which is scale s + 1 here."""
 
     feature: float = 1.0
     words: float = 0.1
-    depths: int = 1
+    depths: int = 1  # steps unrolled on the drafter's own states ("HASS", EAGLE-3's training-time test); 1 is EAGLE's
     decay: float = 1.0
-    noise: float = 0.2
-    unconditional: float = 0.1
+    noise: float = 0.2  # width of the uniform noise on input states, scaled by 512 / length as in the public code
+    unconditional: float = 0.1  # weight of that branch; the published 10 % of replaced conditions
     guided_share: float = 0.0
     guidance: float = 3.0
 
@@ -110,7 +75,6 @@ class EagleLoss:
 
     @property
     def paired(self) -> bool:
-        """Whether the unconditional branch is needed."""
         return self.unconditional > 0 or self.guided_share > 0
 
 
@@ -118,19 +82,8 @@ def image_eagle_loss(
     drafter: ImageEagle, model: FeatureModel, batches: Batches, loss: EagleLoss, seed: int = 0
 ) -> Callable[[int], tuple[Tensor, dict[str, float]]]:
     """Return the loss of each training step, a pure function of the step and the weights, so that runs can resume.
-
-    Args:
-        drafter: The drafter to train.
-        model: The target's model.
-        batches: The function from a step to the condition, as in `model.prefill`, and the images' values int64 [B, T].
-        loss: The weights of the loss.
-        seed: The seed of the noise.
-
-    Returns:
-        The function from a step to a scalar with gradients and its notes. The notes `overlap0`, `overlap1`... per depth
-        are the mean of sum min(p, q), the acceptance rate of a value drawn there (for guided distributions where these
-        are trained).
-    """
+    `batches` gives the condition and the values int64 [B, T] of a step. The notes `overlap0`, `overlap1`... per depth
+    are the mean of sum min(p, q), the acceptance rate there, guided where these are trained."""
 
     def of(step: int) -> tuple[Tensor, dict[str, float]]:
         condition, values = batches(step)
@@ -144,11 +97,8 @@ def image_eagle_loss(
 def unrolled_states(
     drafter: ImageEagle, model: FeatureModel, batch: ImageTeacherBatch, loss: EagleLoss, noise: torch.Generator
 ) -> list[Tensor]:
-    """Return the predicted states [R, T - 1, H] at each depth, computed as in drafting.
-
-    The first d places of depth d are unused. The prompt's slots and their padding are as in a request. Place i holds
-    the pair of value i and predicts the state behind it.
-    """
+    """Return the predicted states [R, T - 1, H] at each depth, computed as in drafting. The first d places of depth d
+    are unused. Place i holds the pair of value i and predicts the state behind it."""
     rows, count, _ = batch.state.shape
     before = batch.prompt.shape[1] - 1
     states = torch.cat([batch.prompt, batch.state[:, :-1]], 1)

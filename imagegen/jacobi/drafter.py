@@ -33,17 +33,9 @@ Coupling = Literal["maximal", "gumbel"]
 
 
 def maximal_law(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
-    """Return the distribution of the new value given the old value, float [..., V].
-
-    It is min(1, p / q) at `token`, the rest spread as [p - q]+. Averaged over token ~ q, the new value has the
-    distribution p, which must be recorded for it whether it changed or not. It equals the old value with the largest
-    possible probability, 1 - TV(p, q).
-
-    Args:
-        p: float [..., V], the new distribution.
-        q: float [..., V], the distribution that `token` was drawn from.
-        token: int64 [...], the old value.
-    """
+    """Return the distribution float [..., V] of the new value given the old value `token` int64 [...] ~ q float [...,
+    V]. It is min(1, p / q) at `token`, the rest spread as [p - q]+. Averaged over q it is p, which must be recorded
+    whether the value changed or not. It repeats with the largest possible probability, 1 - TV(p, q)."""
     stay = ratio_of(p.gather(-1, token[..., None]), q.gather(-1, token[..., None])).clamp_max_(1)
     rest = (p - q).clamp_(min=0)
     mass = rest.sum(-1, keepdim=True)
@@ -53,10 +45,8 @@ def maximal_law(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
 
 
 def gumbel_pick(scores: Tensor, noise: Tensor) -> Tensor:
-    """Return argmax(scores + noise), int64 [...], a draw from softmax(scores) for standard Gumbel noise.
-
-    With the same noise, two distributions give the same value with probability at least (1 - TV) / (1 + TV).
-    """
+    """Return argmax(scores + noise), int64 [...], a draw from softmax(scores) for standard Gumbel noise. With the same
+    noise, two distributions give the same value with probability at least (1 - TV) / (1 + TV)."""
     return (scores + noise).argmax(-1)
 
 
@@ -113,14 +103,12 @@ class SJD:
 
     @property
     def name(self) -> str:
-        """The name in tables: "SJD(16)", with the coupling, the init unless it is "left", and the tree."""
         method = "SJD" if self.coupling is None else f"{decoding_with('couples').title} {self.coupling}"
         init = "" if self.init == "left" else f" {self.init}"
         tree = "" if self.tree is None else f" + tree {self.tree.depth}x{self.tree.width}"
         return f"{method}({self.window}){init}{tree}"
 
     def open(self, target: ImageTarget) -> JacobiState:
-        """Return the state of a request."""
         return JacobiState(self, target)
 
 
@@ -128,22 +116,10 @@ _WINDOW, _SIBLINGS = 0, 1  # separate draws of a round
 
 
 class JacobiState:
-    """The window of a request: `observe` moves it to the new root without a draw, `propose` draws its values.
+    """The window of a request: `observe` moves it to the new root without a draw, `propose` draws its values. Its
+    length may change as long as only emitted values decide it; left-out positions then count as never scored."""
 
-    The length of a window may change between rounds as long as only emitted values decide it. Positions that were left
-    out are later drawn as positions that no pass has scored.
-
-    Attributes:
-        deepest: The most drafted values.
-        settling: The number of rounds until a window of another length has scored its positions.
-        laws: `PositionRing` of the newest distribution of each position, as scores.
-        unread: Positions int64 [B, 1] and scores float [B, 1, V] of the last rounds without a draft.
-        known: int64 [B], the number of positions behind the root that the last pass has scored; None for none.
-        value: int64 [B, W], the old drafts at their new places, for maximal coupling; the first known - 1 count.
-        scores: float [B, W, V], the distributions of `value`.
-    """
-
-    passes, settling = 0, 3
+    passes, settling = 0, 3  # rounds until a window of another length has scored its positions
 
     def __init__(self, settings: SJD, target: ImageTarget):
         self.settings, self.deepest = settings, settings.window - 1
@@ -151,11 +127,11 @@ class JacobiState:
         self.unread: deque[tuple[Tensor, Tensor]] = deque(maxlen=self.sources.reach(settings.init) + 1)
         self.length = 0  # values on the spine of the last draft
         self.shape: Caterpillar | None = None
-        self.laws: PositionRing | None = None
+        self.laws: PositionRing | None = None  # the newest distribution of each position, as scores
         self.noise: PositionRing | None = None
         self.noisy = 0  # positions at the front of the window that have their noise
-        self.known: Tensor | None = None
-        self.value = self.scores = None
+        self.known: Tensor | None = None  # int64 [B], the positions behind the root that a pass has scored
+        self.value = self.scores = None  # old drafts int64 [B, W] at new places; the first known - 1 count
         self.pick = _sampled_pick
         if target.greedy:
             self.pick = _greedy_pick
@@ -172,7 +148,7 @@ class JacobiState:
         self.noisy = max(self.noisy - max(map(len, target.paths), default=0), 0)
         if draft.tree.nodes == 1:  # recorded for later, so that plain decoding is not slowed down
             self.known = None
-            self.unread.append((target.last[:, None], evidence.scores))
+            self.unread.append((target.last[:, None], evidence.scores))  # int64 [B, 1], float [B, 1, V]
             return
         self._read(target)
         depth, length = verdict.depth[:, None], draft.tree.max_depth

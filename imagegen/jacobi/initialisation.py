@@ -26,30 +26,16 @@ BACKWARD = ("sample_frame", "frame")  # read the distribution of the same cell o
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JacobiWindow:
-    """The positions to draft behind the roots of all rows.
+    """The positions to draft behind the roots of all rows."""
 
-    Attributes:
-        position: int64 [B, K], the positions.
-        inside: int64 [B, K], `position` limited to the image's last value.
-        horizon: int64 [B, 1], the last position scored so far, limited to the image's last value.
-        unscored: bool [B, K], the positions beyond the horizon.
-    """
-
-    position: Tensor
-    inside: Tensor
-    horizon: Tensor
-    unscored: Tensor
+    position: Tensor  # int64 [B, K]
+    inside: Tensor  # int64 [B, K], `position` limited to the image's last value
+    horizon: Tensor  # int64 [B, 1], the last position scored so far, limited likewise
+    unscored: Tensor  # bool [B, K], beyond the horizon
 
     @staticmethod
     def of(last: Tensor, known: Tensor | None, count: int, total: int) -> JacobiWindow:
-        """Return the `count` positions behind the roots.
-
-        Args:
-            last: int64 [B], the roots.
-            known: int64 [B], the number of positions that have been scored; None for none.
-            count: K.
-            total: The number of values of an image.
-        """
+        """Return the `count` positions behind the roots int64 [B]; `known` int64 [B] are scored, None for none."""
         position = last[:, None] + torch.arange(1, count + 1, device=last.device)
         horizon = (last if known is None else last + known)[:, None]
         return JacobiWindow(position, position.clamp(max=total - 1), horizon.clamp(max=total - 1), position > horizon)
@@ -57,32 +43,19 @@ class JacobiWindow:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LawSources:
-    """The neighbours of each position. All tensors are int64 [total].
+    """The neighbours of each position. All tensors are int64 [total]."""
 
-    Attributes:
-        row_start: The first index of its row.
-        above: The number of rows above it in its frame.
-        stride: The number of values per row.
-        earlier: The number of frames before its own in its grid.
-        frame: The number of values per frame.
-        model: The nearest index up to it that the model decides, -1 for none.
-        forced: The value forced there, -1 for none; None where the geometry forces nothing.
-    """
-
-    row_start: Tensor
-    above: Tensor
-    stride: Tensor
-    earlier: Tensor
-    frame: Tensor
-    model: Tensor
-    forced: Tensor | None
+    row_start: Tensor  # the first index of its row
+    above: Tensor  # rows above it in its frame
+    stride: Tensor  # values per row
+    earlier: Tensor  # frames before its own in its grid
+    frame: Tensor  # values per frame
+    model: Tensor  # the nearest index up to it that the model decides, -1 for none
+    forced: Tensor | None  # -1 for none; None where the geometry forces nothing
 
     def near(self, init: Init, window: JacobiWindow) -> Tensor:
-        """Return the position int64 [B, K] that each unscored position copies.
-
-        That is the last known position, the first known position above it, or the same cell of the nearest known frame
-        before. A position at the start of a row, in the first row or in the first frame copies itself.
-        """
+        """Return int64 [B, K], the position that each unscored position copies: the last known, the first known above
+        it, or the same cell of the nearest known frame before; itself where there is none."""
         if init.endswith("left"):
             before = self.before(window)
             return torch.where((self.row_start[window.inside] == window.inside) | (before < 0), window.position, before)
@@ -113,7 +86,6 @@ class LawSources:
 
 
 def sources_of(geometry: Geometry, device: torch.device) -> LawSources:
-    """Return the tables of a geometry, computed once per device."""
     return _source_tables(geometry, str(device))
 
 
@@ -133,15 +105,7 @@ def _source_tables(geometry: Geometry, device: str) -> LawSources:
 
 
 class PositionRing:
-    """A ring buffer of rows by position: position i is in slot i mod slots, and an extra slot always holds `spare`.
-
-    A position is readable until the position `slots` further on is written. Writing a position again replaces its row.
-
-    Args:
-        slots: The number of slots.
-        batch: B.
-        spare: float [V], the row of negative positions.
-    """
+    """Rows by position: i is in slot i mod slots until i + slots is written; `spare` float [V] is for i below 0."""
 
     def __init__(self, slots: int, batch: int, spare: Tensor):
         self.slots = slots

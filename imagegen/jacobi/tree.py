@@ -57,17 +57,8 @@ class Proactive:
         return f"{self.depth}x{self.width}{'+' if self.drawn == 'with_replacement' else ''}"
 
     def siblings(self, scores: Tensor, value: Tensor, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Draw the siblings of the first values.
-
-        Args:
-            scores: float [B, levels, V], the distributions as scores.
-            value: int64 [B, levels], the window's values.
-            uniform: float64 [B, levels, width - 1], the random numbers; None picks the next likeliest values of a
-                greedy request.
-
-        Returns:
-            The siblings int64 [B, levels, width - 1], and whether each could be drawn, bool of the same shape.
-        """
+        """Draw siblings int64 [B, levels, width - 1] of values int64 [B, levels] from scores float [B, levels, V], and
+        whether each could be drawn. `uniform` is float64; None picks the next likeliest values."""
         weight, last, rows, there = law_of(scores), value, [], []
         for rank in range(self.width - 1):
             if self.drawn == "without_replacement" or uniform is None:
@@ -80,17 +71,11 @@ class Proactive:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Caterpillar:
-    """A chain of drafted values with `width` - 1 leaves beside each of the first `levels` values, level by level.
-
-    Attributes:
-        tree: The tree.
-        spine: int64 [length + 1], the chain's nodes, root first.
-        row: int64 [N], the row of the chain's distributions that a node's children come from, -1 for leaves.
-    """
+    """A chain of drafted values with `width` - 1 leaves beside each of the first `levels` values, level by level."""
 
     tree: Tree
-    spine: Tensor
-    row: Tensor
+    spine: Tensor  # int64 [length + 1], the chain's nodes, root first
+    row: Tensor  # int64 [N], the row of the chain's distributions that a node's children come from, -1 for leaves
 
 
 @lru_cache(maxsize=512)

@@ -1,5 +1,3 @@
-"""LlamaGen behind the interface of `mmspec.imagegen.model`."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -21,15 +19,8 @@ Encode = Callable[[list[str]], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Caption:
-    """The features of captions.
-
-    Attributes:
-        features: float [B, P, caption_dim], real tokens last.
-        mask: bool [B, P], True at the real tokens; None where all are real.
-    """
-
-    features: Tensor
-    mask: Tensor | None = None
+    features: Tensor  # float [B, P, caption_dim], real tokens last
+    mask: Tensor | None = None  # bool [B, P], True at the real tokens; None where all are real
 
 
 _NO_PIXELS = (
@@ -38,21 +29,9 @@ _NO_PIXELS = (
 
 
 class LlamaGenModel:
-    """A `FeatureModel` over LlamaGen's transformer and tokenizer.
-
-    The unconditional branch is the null class, or the stored null features under the SAME mask as the prompt's. Only
-    the last of these features are seen, as many as the prompt has tokens. Leading columns that are padding in every row
-    are removed: no token attends to them, and the prefix has no positions.
-
-    Args:
-        transformer: The transformer.
-        vq: The image tokenizer; None where only codes are needed.
-        captions: The encoder from texts to features and mask, see `CaptionEncoder`; None where captions come as
-            features.
-
-    Raises:
-        ValueError: Transformer and tokenizer do not belong together.
-    """
+    """A `FeatureModel` over LlamaGen's transformer, tokenizer and `CaptionEncoder`, each None where it is not needed.
+    The unconditional branch is the null class, or the stored null features under the SAME mask as the prompt's: only
+    the last are seen. Columns that are padding in every row are removed, since no token attends to them."""
 
     name, cache = "LlamaGen", SlotPool
 
@@ -74,15 +53,7 @@ class LlamaGenModel:
         return self.transformer.output.weight.dtype
 
     def prepare(self, prompts: object) -> Tensor | Caption:
-        """Convert prompts to the condition of a request.
-
-        Args:
-            prompts: A label or several labels 0..num_classes, where the last is for no class if the table has its row;
-                or texts, or a `Caption`.
-
-        Raises:
-            ValueError: The prompts are anything else.
-        """
+        """Convert labels 0..num_classes (the last for none, if the table has its row), texts, or a `Caption`."""
         return self._labels(prompts) if self.transformer.config.model_type == "c2i" else self._caption(prompts)
 
     def _labels(self, prompts: object) -> Tensor:
@@ -148,22 +119,14 @@ class LlamaGenModel:
 
     @torch.no_grad()
     def decode(self, codes: Tensor) -> Tensor:
-        """Return the pixels of every frame; each frame is decoded on its own.
-
-        Raises:
-            ValueError: There is no tokenizer.
-        """
+        """Return the pixels of every frame; each frame is decoded on its own."""
         vq, grid = self._tokenizer(), self.geometry
         pixels = vq.decode_code(codes.reshape(-1, grid.rows * grid.cols), grid.rows, grid.cols)
         return ((pixels.float() + 1) / 2).clamp(0, 1)
 
     @torch.no_grad()
     def codebook(self) -> Tensor:
-        """Return the tokenizer's codebook, with normalised rows where the tokenizer compares them so.
-
-        Raises:
-            ValueError: There is no tokenizer.
-        """
+        """Return the tokenizer's codebook, with normalised rows where the tokenizer compares them so."""
         return self._tokenizer().codebook().float()
 
     def _tokenizer(self) -> VQModel:

@@ -63,11 +63,8 @@ _TIDY = [
 
 
 def clean_caption(text: str) -> str:
-    """Return `text` in lower case without addresses, markup, file names and ids, and with plain punctuation.
-
-    This is our own version of the cleaner that DeepFloyd IF and PixArt use and that LlamaGen applies twice. Ordinary
-    sentences give the same result; unusual remains of web pages may not.
-    """
+    """Return `text` in lower case without addresses, markup, file names and ids: our version of DeepFloyd IF's and
+    PixArt's cleaner, which LlamaGen applies twice. Unusual remains of web pages may differ."""
     text = unquote_plus(str(text)) if re.search(r"%[0-9a-fA-F]{2}", text) else str(text)
     text = html.unescape(html.unescape(text)).strip().lower().translate(_SAME)
     for pattern, into in _CUTS:
@@ -80,14 +77,8 @@ def clean_caption(text: str) -> str:
 
 
 class CaptionEncoder:
-    """The map from texts to features: an encoder and its tokenizer.
-
-    Args:
-        encoder: A `T5Encoder`, or a `T5EncoderModel` of transformers (flan-t5-xl for the published models).
-        tokenizer: The encoder's tokenizer.
-        length: The number of tokens that every caption is padded or cut to, the transformer's cls_token_num.
-        cleaned: Whether texts first go through `clean_caption` twice, as in the public sampler.
-    """
+    """A `T5Encoder`, or a `T5EncoderModel` of transformers (flan-t5-xl for the published models), and its tokenizer.
+    Captions are padded or cut to `length` tokens; `cleaned` applies `clean_caption` twice, as in the public sampler."""
 
     def __init__(self, encoder: nn.Module, tokenizer: object, length: int = 120, *, cleaned: bool = True):
         if length < 1:
@@ -97,15 +88,7 @@ class CaptionEncoder:
 
     @torch.no_grad()
     def __call__(self, texts: list[str]) -> tuple[Tensor, Tensor]:
-        """Encode texts.
-
-        Returns:
-            The features float [B, length, width], zero at padding, and the mask bool [B, length], True at the real
-            tokens, which come last.
-
-        Raises:
-            ValueError: As `check`.
-        """
+        """Return features float [B, length, width], 0 at padding, and mask bool [B, length]; real tokens are last."""
         ids, mask = self._read(texts)
         device = next(self.encoder.parameters()).device
         ids, mask = ids.to(device), mask.to(device)
@@ -113,11 +96,7 @@ class CaptionEncoder:
         return to_the_right(features, mask.bool())
 
     def check(self, texts: list[str]) -> None:
-        """Check that the tokenizer knows a word of every text; otherwise the text would not determine the image.
-
-        Raises:
-            ValueError: A text has no known word. An empty text passes, because it is meant to be empty.
-        """
+        """Refuse a text without a known word, which would not determine the image; an empty text is meant so."""
         self._read(texts)
 
     def _read(self, texts: list[str]) -> tuple[Tensor, Tensor]:
@@ -131,16 +110,7 @@ class CaptionEncoder:
 
 
 def to_the_right(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Turn right padding into left padding.
-
-    Args:
-        features: float [B, P, C].
-        mask: bool [B, P].
-
-    Returns:
-        The features with every row rotated until its real tokens are last, zero at padding, and the mask rotated with
-        them.
-    """
+    """Rotate features float [B, P, C] and mask bool [B, P] until real tokens are last; zero at padding."""
     length = mask.shape[1]
     place = (torch.arange(length, device=mask.device) + mask.sum(-1, keepdim=True)) % length
     mask = mask.gather(1, place)
@@ -153,26 +123,12 @@ _DECODER = ("decoder.", "lm_head.")
 
 
 def read_captions(folder: Path, length: int, *, cleaned: bool) -> CaptionEncoder:
-    """Load the encoder and the tokenizer of a pipeline's folder.
-
-    Args:
-        folder: The pipeline's folder.
-        length: See `CaptionEncoder`.
-        cleaned: See `CaptionEncoder`.
-
-    Raises:
-        ValueError: A file is missing, damaged or no T5; the message names it.
-    """
     encoder, tokenizer = read_encoder(folder / "text_encoder"), FileTokenizer(folder / "tokenizer")
     return CaptionEncoder(encoder, tokenizer, length, cleaned=cleaned)
 
 
 def write_captions(captions: object, folder: Path) -> dict[str, Any]:
-    """Write the encoder and the tokenizer into a pipeline's folder and return their entries for its index.
-
-    Raises:
-        ValueError: `captions` is no `CaptionEncoder`.
-    """
+    """Write the encoder and the tokenizer into a pipeline's folder and return their entries for its index."""
     if not isinstance(captions, CaptionEncoder):
         raise ValueError(f"captions: expected a CaptionEncoder to save, got {type(captions).__name__}; wrap its encoder and "
                          "tokenizer in one")  # fmt: skip
@@ -198,11 +154,7 @@ def read_encoder(folder: Path) -> T5Encoder:
 
 
 class FileTokenizer:
-    """A tokenizer of transformers, read from its own files without transformers.
-
-    Raises:
-        ValueError: The folder has no tokenizer.json, the file is damaged, or the tokenizer needs code of its own.
-    """
+    """A tokenizer of transformers, read from its own files without transformers."""
 
     def __init__(self, folder: Path):
         if not (folder / _TOKENIZER).is_file():
@@ -242,7 +194,6 @@ class FileTokenizer:
         return [self._words.id_to_token(number) or "" for number in ids]
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the files that this tokenizer was read from."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write_text_atomic(folder / _TOKENIZER, self._text)

@@ -1,5 +1,3 @@
-"""Sizes of a LlamaGen transformer under the published field names."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -31,51 +29,26 @@ _TRAINING = ("initializer_range", "token_dropout_p", "attn_dropout_p", "resid_dr
 
 @dataclass(frozen=True, slots=True)
 class GPTConfig:
-    """The sizes of a LlamaGen transformer under their published names.
-
-    Args:
-        dim: The width.
-        n_layer: The number of layers.
-        n_head: The number of attention heads.
-        n_kv_head: The number of key and value heads; None for n_head.
-        multiple_of: The hidden width of the SwiGLU is rounded up to a multiple of this, see `hidden`.
-        ffn_dim_multiplier: A factor on that hidden width, see `hidden`.
-        rope_base: The base of the rotary frequencies.
-        norm_eps: The epsilon of the norms.
-        num_classes: The number of classes.
-        caption_dim: The width of caption features.
-        class_dropout_prob: How often training left the class out; at 0 the class table has no row for no class.
-        model_type: "c2i" for class labels, "t2i" for caption features.
-        vocab_size: The number of codes.
-        cls_token_num: The length of the prefix.
-        block_size: The number of image tokens, a square. No weight depends on it, so it must be the trained number.
-        ffn: The hidden width of the SwiGLU where `multiple_of` and `ffn_dim_multiplier` do not give it.
-        frames: The frames of a video, block_size tokens each; our extension, 1 in every published model.
-        time_pairs: The rotary pairs of each head that turn with the frame, see `rotary_angles`; rows and columns share
-            the others as in published models.
-
-    Raises:
-        ValueError: The sizes do not fit together.
-    """
+    """The sizes of a LlamaGen transformer under their published names."""
 
     dim: int = 4096
     n_layer: int = 32
     n_head: int = 32
-    n_kv_head: int | None = None
-    multiple_of: int = 256
-    ffn_dim_multiplier: float | None = None
+    n_kv_head: int | None = None  # None for n_head
+    multiple_of: int = 256  # see `hidden`
+    ffn_dim_multiplier: float | None = None  # see `hidden`
     rope_base: float = 10000
     norm_eps: float = 1e-5
     num_classes: int = 1000
     caption_dim: int = 2048
-    class_dropout_prob: float = 0.1
-    model_type: Literal["c2i", "t2i"] = "c2i"
+    class_dropout_prob: float = 0.1  # of training; at 0 the class table has no row for no class
+    model_type: Literal["c2i", "t2i"] = "c2i"  # "c2i" for class labels, "t2i" for caption features
     vocab_size: int = 16384
-    cls_token_num: int = 1
-    block_size: int = 256
-    ffn: int | None = None
-    frames: int = 1
-    time_pairs: int = 0
+    cls_token_num: int = 1  # the length of the prefix
+    block_size: int = 256  # image tokens, a square: no weight depends on it, so it must be the trained number
+    ffn: int | None = None  # hidden width of the SwiGLU where the two factors do not give it
+    frames: int = 1  # of a video, block_size tokens each; our extension, 1 in every published model
+    time_pairs: int = 0  # rotary pairs of each head that turn with the frame, see `rotary_angles`
 
     def __post_init__(self) -> None:
         sizes = ("dim", "n_layer", "n_head", "multiple_of", "num_classes", "caption_dim", "vocab_size", "cls_token_num",
@@ -117,7 +90,6 @@ class GPTConfig:
 
     @property
     def null_class(self) -> bool:
-        """Whether the class table ends with a row for no class."""
         return self.class_dropout_prob > 0
 
     @property
@@ -132,29 +104,16 @@ class GPTConfig:
 
     @property
     def grid(self) -> int:
-        """Tokens per side of a frame."""
         return isqrt(self.block_size)
 
     @classmethod
     def of(cls, config: GPTConfig | Mapping[str, Any]) -> GPTConfig:
-        """Return the config of a mapping of published field names; fields that only training reads are ignored.
-
-        Raises:
-            ValueError: A field is unknown, or a value has a wrong type.
-        """
+        """Return the config of a mapping of published field names; fields that only training reads are ignored."""
         return from_fields(cls, config, _TRAINING, "a LlamaGen transformer")
 
     @classmethod
     def preset(cls, name: str, **other: Any) -> GPTConfig:
-        """Return the config of a published size: B, L, XL, XXL, XXXL, 1B, 3B or 7B (also written "GPT-B"...).
-
-        Args:
-            name: The size.
-            other: Fields to change. A "t2i" model gets the published prefix of 120 tokens by default.
-
-        Raises:
-            ValueError: The name is unknown.
-        """
+        """Return a published size (B, L, XL, XXL, XXXL, 1B, 3B, 7B; also "GPT-B"); "t2i" gets a prefix of 120 tokens."""
         key = name.removeprefix("GPT-")
         if key not in _SIZES:
             raise ValueError(f"name: expected one of {', '.join(_SIZES)}, got {name!r}; use one of these")
@@ -164,5 +123,4 @@ class GPTConfig:
         return cls(**{"n_layer": layers, "n_head": heads, "dim": dim, **other})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every field in the form that `of` reads."""
         return asdict(self)

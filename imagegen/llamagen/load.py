@@ -1,5 +1,3 @@
-"""Loading published state dicts into our modules."""
-
 from __future__ import annotations
 
 import re
@@ -72,14 +70,8 @@ def vq_from_state_dict(
 
 
 def t5_from_state_dict(sd: Mapping[str, Tensor], config: T5Config | Mapping[str, Any]) -> T5Encoder:
-    """Load the encoder of a published T5 checkpoint of any size in eval mode and the checkpoint's dtype.
-
-    In a float16 checkpoint the last projections of the layers stay float32, which they need. The decoder of a whole T5
-    is left out.
-
-    Raises:
-        ValueError: Tensors are missing, unknown or misshapen, or as `T5Config.of`.
-    """
+    """Load the encoder of a published T5 checkpoint of any size in eval mode and the checkpoint's dtype. In float16 the
+    last projections of the layers stay float32, which they need. The decoder of a whole T5 is left out."""
     config = T5Config.of(config)
     own = {name: value for name, value in sd.items() if name == "shared.weight" or name.startswith("encoder.")}
     tied = own.pop("encoder.embed_tokens.weight", None)
@@ -89,11 +81,6 @@ def t5_from_state_dict(sd: Mapping[str, Tensor], config: T5Config | Mapping[str,
 
 
 def check_pair(config: GPTConfig, vq: VQConfig, image_size: int | None = None) -> None:
-    """Check that transformer and tokenizer belong together and give images of `image_size`.
-
-    Raises:
-        ValueError: They do not.
-    """
     if config.vocab_size != vq.codebook_size:
         raise ValueError(f"vq: expected a codebook of vocab_size {config.vocab_size}, got {vq.codebook_size}; use the "
                          "tokenizer the transformer was trained with")  # fmt: skip
@@ -116,21 +103,7 @@ def convert_llamagen(
     dtype: torch.dtype | None = None,
 ) -> Path:
     """Write model.safetensors and config.json of a pickled transformer or tokenizer; code in the file is not run.
-
-    Args:
-        path: The pickle.
-        folder: The folder to write.
-        config: Fields that the weights do not determine, as in the loaders.
-        image_size: The pixels per side that the transformer was trained for. Published files have it in their names;
-            others need it here, or as block_size in the config.
-        dtype: The dtype of the written weights; None for the file's.
-
-    Returns:
-        The folder.
-
-    Raises:
-        ValueError: As the loaders, or the resolution is unknown or contradicts the file's name.
-    """
+    `image_size` is in pixels per side, needed where the file's name and the config do not give it."""
     path, folder = Path(path), Path(folder)
     state = unpickle(path)
     with naming(path):
@@ -164,5 +137,4 @@ def _read(sd: Mapping[str, Any] | str | Path) -> tuple[dict[str, Tensor], dict[s
 
 
 def _named(sd: Mapping[str, Any] | str | Path) -> AbstractContextManager:
-    """Name the file in errors where there is a file."""
     return nullcontext() if isinstance(sd, Mapping) else naming(sd)

@@ -1,5 +1,3 @@
-"""The pipeline of LlamaGen for images and videos, and its folder."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -41,7 +39,6 @@ class _LlamaGenIndex:
 
 
 def _low(weights: str, pipe: LlamaGenPipeline) -> LlamaGenPipeline:
-    """Load the low-resolution pipeline that a text names."""
     return fitted_pipeline(from_zoo(weights) or LlamaGenPipeline.from_pretrained(weights), LlamaGenPipeline, pipe)
 
 
@@ -82,17 +79,8 @@ class LlamaGenPipeline(ImagePipeline):
     @classmethod
     def from_pretrained(cls, path_or_repo: str | Path, *, dtype: torch.dtype | None = None) -> Self:
         """Load the pipeline of a folder, or of a hub repository named by its id (the only case that uses the network).
-
-        model_index.json lists the parts; without that file, every part that has a folder is loaded.
-
-        Args:
-            path_or_repo: The folder or the hub id.
-            dtype: The dtype of transformer and caption encoder, None for the files'. The tokenizer runs in float32, as
-                in the public sampler.
-
-        Raises:
-            ValueError: The folder is no pipeline, or as the loaders.
-        """
+        Without a model_index.json, every part that has a folder is loaded. The dtype is that of transformer and caption
+        encoder, None for the files'. The tokenizer runs in float32, as in the public sampler."""
         folder = folder_of(path_or_repo, _FILES)
         with naming(folder):
             pipe = cls._read(folder)
@@ -118,11 +106,7 @@ class LlamaGenPipeline(ImagePipeline):
         return cls(transformer, vq, captions, guidance_scale=index.get("guidance_scale"), top_k=index.get("top_k"))
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the pipeline; the index is written last.
-
-        Raises:
-            ValueError: The captions are no `CaptionEncoder`.
-        """
+        """Write the pipeline; the index is written last."""
         folder, model = Path(folder), self.model
         index: dict[str, Any] = {"_class_name": type(self).__name__, "transformer": ["mmspec", "Transformer"]}
         if model.captions is not None:

@@ -54,15 +54,9 @@ LANTERN_FIELDS = {
 def unwrap(
     state: Mapping[str, Any], wrappers: tuple[str, ...] = _WRAPPERS
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return the weights and the buffers of a checkpoint, without the prefixes of compiling and wrapping.
-
-    The state may be raw, as in consolidated FSDP files, or lie under "model", "module", "state_dict" or "ema", also
-    nested. The first of `wrappers` counts. So a LlamaGen file with "model" and "ema" gives the trained weights, as in
-    the public transformer samplers, and not their average, which the tokenizer scripts prefer.
-
-    Raises:
-        ValueError: An entry is no tensor.
-    """
+    """Return the weights and the buffers of a checkpoint, raw or nested under "model", "module", "state_dict" or "ema",
+    without prefixes. The first of `wrappers` counts: "model" and "ema" give the trained weights, as in the public
+    transformer samplers, and not their average, which the tokenizer scripts prefer."""
     weights, buffers = {}, {}
     for name, value in unwrap_state(state, wrappers).items():
         name = without_prefixes(name, _PREFIXES)
@@ -71,15 +65,11 @@ def unwrap(
 
 
 def is_lantern(state: Mapping[str, Tensor]) -> bool:
-    """Return whether the names are those of LANTERN's target."""
     return any(name.startswith(("model.", "lm_head.")) for name in state)
 
 
 def from_lantern(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Rename the weights of LANTERN's target to the published names; unknown names pass unchanged.
-
-    Rows are stacked unchanged, because LANTERN's rotation also turns adjacent channels.
-    """
+    """Rename LANTERN's weights to the published names; its rotation turns adjacent channels too, so rows stay."""
     out, stacks = {}, {}
     for name, value in state.items():
         layer, rest = _split(name, "model.layers.")
@@ -110,19 +100,9 @@ _CLASSES, _CAPTIONS = "cls_embedding.embedding_table.weight", "cls_embedding.unc
 
 
 def gpt_fields(weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of GPTConfig: those of the config, and those that follow from the weights.
-
+    """Return the fields of GPTConfig, from a published or LANTERN's config and from the weights under published names.
     A class table with exactly the config's num_classes has no row for no class. Without num_classes and
-    class_dropout_prob in the config, the last row counts as the row for no class.
-
-    Args:
-        weights: The weights under the published names.
-        config: Published fields or those of LANTERN's config.
-
-    Raises:
-        ValueError: The kind of condition contradicts the config, a field has a wrong type, or the number of heads is
-            unknown.
-    """
+    class_dropout_prob in the config, the last row counts as the row for no class."""
     config = _published(config)
     kind = "c2i" if _CLASSES in weights else "t2i" if any("cap_proj" in name for name in weights) else None
     if kind and config.get("model_type", kind) != kind:
@@ -172,15 +152,8 @@ def _published(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def implied_resolution(known: Mapping[str, Any], table: Tensor | None = None) -> dict[str, Any]:
-    """Return the known fields with block_size: its own, or that of `image_size`, or that of a rotary table.
-
-    Args:
-        known: The known fields.
-        table: "freqs_cis" [prefix + frames * block_size, head_dim / 2, 2] of the file; None where it has none.
-
-    Raises:
-        ValueError: Two sources disagree, or a size is no positive number.
-    """
+    """Return the known fields with block_size: its own, or that of `image_size`, or that of the file's rotary table
+    "freqs_cis" [prefix + frames * block_size, head_dim / 2, 2]."""
     known = dict(known)
     for name in ("image_size", "downsample_size"):
         size = known.get(name)
@@ -203,7 +176,6 @@ def implied_resolution(known: Mapping[str, Any], table: Tensor | None = None) ->
 
 
 def vq_fields(weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Return the fields of VQConfig that follow from the weights."""
     implied: dict[str, Any] = {}
     for names, key in (
         (("codebook_size", "codebook_embed_dim"), "quantize.embedding.weight"),

@@ -1,8 +1,4 @@
-"""The encoder half of T5, which encodes captions.
-
-transformers has it too, and the zoo's encoder is trained with it. But importing its models takes longer than generating
-an image.
-"""
+"""The encoder half of T5, which encodes captions. Importing transformers' models takes longer than generating an image."""
 
 from __future__ import annotations
 
@@ -27,11 +23,7 @@ _LARGEST = 64504.0  # large models overflow in float16
 
 @dataclass(frozen=True, slots=True)
 class T5Config:
-    """The sizes of the encoder under their published names, as in transformers' `T5Config`.
-
-    Raises:
-        ValueError: A size is below 1, or feed_forward_proj is neither "relu" nor "gated-gelu".
-    """
+    """The sizes of the encoder under their published names, as in transformers' `T5Config`."""
 
     vocab_size: int = 32128
     d_model: int = 512
@@ -58,11 +50,7 @@ class T5Config:
 
     @classmethod
     def of(cls, config: T5Config | Mapping[str, Any]) -> T5Config:
-        """Return the config of a config of transformers; fields for the decoder and for training are ignored.
-
-        Raises:
-            ValueError: The model_type is another, or a field has a wrong type.
-        """
+        """Return the config of a config of transformers; fields for the decoder and for training are ignored."""
         if isinstance(config, cls):
             return config
         kind, known = config.get("model_type", "t5"), {field.name for field in fields(cls)}
@@ -72,25 +60,16 @@ class T5Config:
         return from_fields(cls, {name: value for name, value in config.items() if name in known}, owner="a T5 encoder")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the config in the form that transformers reads."""
         return {"architectures": ["T5EncoderModel"], "model_type": "t5", **asdict(self)}
 
 
 class EncodedText(NamedTuple):
-    """The output of the encoder.
-
-    Attributes:
-        last_hidden_state: float [B, P, d_model].
-    """
-
-    last_hidden_state: Tensor
+    last_hidden_state: Tensor  # float [B, P, d_model]
 
 
 class T5Encoder(nn.Module):
-    """The encoder of "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer".
-
-    Its state dict has the published names. Attention is not scaled; all layers add the same table of distance biases.
-    """
+    """The encoder of "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer" under the
+    published names. Attention is not scaled; all layers add the same table of distance biases."""
 
     def __init__(self, config: T5Config):
         super().__init__()
@@ -101,12 +80,7 @@ class T5Encoder(nn.Module):
         self.encoder.final_layer_norm = _T5Norm(config)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> EncodedText:
-        """Encode token ids.
-
-        Args:
-            input_ids: int64 [B, P].
-            attention_mask: [B, P], nonzero at the visible tokens.
-        """
+        """Encode token ids int64 [B, P]; the mask [B, P] is nonzero at the visible tokens."""
         x = self.shared(input_ids)
         table = self.encoder.block[0].layer[0].SelfAttention.relative_attention_bias
         buckets = position_buckets(input_ids.shape[1], self.config, x.device)
@@ -123,11 +97,8 @@ class T5Encoder(nn.Module):
 
 
 def position_buckets(count: int, config: T5Config, device: torch.device) -> Tensor:
-    """Return int64 [P, P], the row of the bias table for the query at i and the key at j.
-
-    Half of the rows are for keys behind the query. In each half, the first half of the rows is for a distance each, and
-    the others grow with the logarithm.
-    """
+    """Return int64 [P, P], the row of the bias table for the query at i and the key at j. Half of the rows are for keys
+    behind the query. In each half, the first half is for a distance each, and the others grow with the logarithm."""
     half = config.relative_attention_num_buckets // 2
     near = half // 2
     place = torch.arange(count, device=device)

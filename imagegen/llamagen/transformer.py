@@ -13,21 +13,13 @@ from mmspec.imagegen.llamagen.config import GPTConfig
 
 
 def apply_rotary(x: Tensor, turn: Tensor) -> Tensor:
-    """Return `x` with its pairs turned, computed in float32 and returned in the dtype of `x`.
-
-    Args:
-        x: [R, N, heads, head_dim]; the adjacent channels (2j, 2j + 1) are pair j.
-        turn: complex64 [R or 1, N, 1, pairs].
-    """
+    """Return x [R, N, heads, head_dim] with pairs (2j, 2j + 1) turned in float32 by complex64 [R or 1, N, 1, pairs]."""
     pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * turn).flatten(-2).to(x.dtype)
 
 
 class GridRotary:
-    """The rotation table of a model, built at first use on each device.
-
-    It is no buffer: `module.to(dtype)` would round it, and published files do not hold it.
-    """
+    """The rotation table per device. It is no buffer: `module.to(dtype)` would round it, and files lack it."""
 
     def __init__(self, grid: int, head_dim: int, prefix: int, base: float, frames: int = 1, time_pairs: int = 0):
         self.sizes = (grid, head_dim, prefix, base, frames, time_pairs)
@@ -70,8 +62,6 @@ class LlamaGenAttention(nn.Module):
 
 
 class LlamaGenFeedForward(nn.Module):
-    """A SwiGLU."""
-
     def __init__(self, dim: int, hidden: int):
         super().__init__()
         self.w1 = nn.Linear(dim, hidden, bias=False)
@@ -83,8 +73,6 @@ class LlamaGenFeedForward(nn.Module):
 
 
 class LlamaGenBlock(nn.Module):
-    """Attention and SwiGLU, each with a norm before it and a residual."""
-
     def __init__(self, config: GPTConfig):
         super().__init__()
         self.attention = LlamaGenAttention(config)
@@ -100,15 +88,9 @@ class LlamaGenBlock(nn.Module):
 
 
 class Transformer(nn.Module):
-    """LlamaGen's transformer. Modules have the published names, so a published state dict loads unchanged.
-
-    The caller provides positions and cache. In 16-bit types the result of a norm is rounded once, after its weight is
-    applied; the public code rounds before and after.
-
-    Args:
-        config: The sizes.
-        null_rows: The number of stored rows of features for no caption; None for the length of the prefix.
-    """
+    """LlamaGen's transformer under the published names; the caller provides positions and cache. In 16-bit types a
+    norm's result is rounded once, after its weight is applied; the public code rounds before and after. `null_rows`
+    rows of features for no caption are stored, None for the length of the prefix."""
 
     def __init__(self, config: GPTConfig, null_rows: int | None = None):
         super().__init__()
@@ -129,15 +111,8 @@ class Transformer(nn.Module):
         self.apply(_initialise)
 
     def condition(self, inputs: Tensor, drop: Tensor | None = None) -> Tensor:
-        """Return the prefix [B, P, dim].
-
-        Args:
-            inputs: Labels int64 [B] ("c2i") or caption features [B, P, caption_dim] ("t2i").
-            drop: bool [B], the rows that get the unconditional prefix instead.
-
-        Raises:
-            ValueError: `drop` is given and the weights hold no unconditional prefix.
-        """
+        """Return the prefix [B, P, dim] of labels int64 [B] ("c2i") or caption features [B, P, caption_dim] ("t2i").
+        Rows of `drop` bool [B] get the unconditional prefix instead."""
         return self.cls_embedding(inputs, drop)
 
     def embed(self, tokens: Tensor) -> Tensor:
@@ -152,20 +127,9 @@ class Transformer(nn.Module):
         self, embeds: Tensor, position: Tensor, bias: Tensor | None = None, cache: SlotPool | None = None,
         causal: bool = False,
     ) -> Tensor:  # fmt: skip
-        """Return the hidden states [R, N, dim] behind the final norm.
-
-        Args:
-            embeds: [R, N, dim].
-            position: int64 [R, N] or [N], counted from the start of the prefix, so that image token t is at P + t.
-            bias: The additive mask [R or 1, 1, N, width + N] in the weights' dtype; None shows all tokens, or with
-                `causal` those up to the position.
-            cache: The KV cache, into which the N new slots are written (the caller counts them); None for a pass
-                without a cache.
-            causal: Whether attention is causal without a bias.
-
-        Raises:
-            ValueError: `causal` is set and the cache already holds slots, so that only a bias can hide later tokens.
-        """
+        """Return the states [R, N, dim] behind the final norm, of embeds [R, N, dim] at positions int64 [R, N] or [N]
+        from the prefix's start. `bias` [R or 1, 1, N, width + N] is in the weights' dtype; None shows all tokens, or
+        with `causal` those up to the position. N new slots of `cache` are written, which the caller counts."""
         if causal and (bias is not None or (cache is not None and cache.width)):
             raise ValueError(
                 "causal: expected an empty cache and no bias, got a filled cache or a bias; pass a bias without causal"
@@ -179,15 +143,8 @@ class Transformer(nn.Module):
     def training_logits(
         self, condition: Tensor, tokens: Tensor, mask: Tensor | None = None, drop: Tensor | None = None
     ) -> Tensor:
-        """Return float32 [B, T, vocab_size], the predictions of all tokens in a single causal pass.
-
-        Args:
-            condition: The labels or features, as in `condition`.
-            tokens: int64 [B, T].
-            mask: bool [B, P], True at the real tokens of a left-padded caption. A dropped row keeps its caption's mask,
-                as in generation.
-            drop: bool [B], as in `condition`.
-        """
+        """Return float32 [B, T, vocab_size], the predictions of all tokens int64 [B, T] in a causal pass. `mask` bool
+        [B, P] is True at real caption tokens, also of a dropped row, as in generation."""
         x = torch.cat([self.condition(condition, drop), self.embed(tokens[:, :-1])], 1)
         length, prefix = x.shape[1], self.config.cls_token_num
         bias = None if mask is None else prefix_bias(mask, length, x.dtype)

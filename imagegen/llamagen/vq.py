@@ -22,32 +22,16 @@ _TRAINING = ("codebook_show_usage", "entropy_loss_ratio", "dropout_p")
 
 @dataclass(frozen=True, slots=True)
 class VQConfig:
-    """The sizes of the tokenizer under their published names; the public code fixes the last three.
+    """The sizes of the tokenizer under their published names; the public code fixes the last three."""
 
-    Args:
-        codebook_size: K, the number of codes.
-        codebook_embed_dim: d, the width of a code's vector.
-        codebook_l2_norm: Whether codes are compared on the unit sphere.
-        commit_loss_beta: The weight of the commitment loss.
-        encoder_ch_mult: The width of each level in units of ch, finest first; each level but the last halves the image.
-        decoder_ch_mult: The same for the decoder.
-        z_channels: The width of the encoder's output.
-        ch: The base width.
-        num_res_blocks: The residual blocks per level.
-        norm_groups: The groups of each group norm.
-
-    Raises:
-        ValueError: The sizes do not fit together.
-    """
-
-    codebook_size: int = 16384
-    codebook_embed_dim: int = 8
-    codebook_l2_norm: bool = True
+    codebook_size: int = 16384  # K
+    codebook_embed_dim: int = 8  # d, the width of a code's vector
+    codebook_l2_norm: bool = True  # whether codes are compared on the unit sphere
     commit_loss_beta: float = 0.25
-    encoder_ch_mult: tuple[int, ...] = (1, 1, 2, 2, 4)
+    encoder_ch_mult: tuple[int, ...] = (1, 1, 2, 2, 4)  # in units of ch, finest first; all but the last halve the image
     decoder_ch_mult: tuple[int, ...] = (1, 1, 2, 2, 4)
-    z_channels: int = 256
-    ch: int = 128
+    z_channels: int = 256  # the width of the encoder's output
+    ch: int = 128  # the base width
     num_res_blocks: int = 2
     norm_groups: int = GROUPS
 
@@ -72,24 +56,15 @@ class VQConfig:
 
     @classmethod
     def of(cls, config: VQConfig | Mapping[str, Any]) -> VQConfig:
-        """Return the config of a mapping of published field names; fields that only training reads are ignored.
-
-        Raises:
-            ValueError: A field is unknown, or a value has a wrong type.
-        """
+        """Return the config of a mapping of published field names; fields that only training reads are ignored."""
         return from_fields(cls, config, _TRAINING, "a VQ tokenizer")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every field in the form that `of` reads."""
         return asdict(self)
 
     @classmethod
     def preset(cls, name: str) -> VQConfig:
-        """Return the config of the published "VQ-16" or "VQ-8".
-
-        Raises:
-            ValueError: The name is unknown.
-        """
+        """Return the config of the published "VQ-16" or "VQ-8"."""
         levels = {"VQ-16": (1, 1, 2, 2, 4), "VQ-8": (1, 2, 2, 4)}
         if name not in levels:
             raise ValueError(f"name: expected one of {', '.join(levels)}, got {name!r}; use one of these")
@@ -104,8 +79,6 @@ class CodeLoss(NamedTuple):
 
 
 class Quantizer(nn.Module):
-    """The map from features to the nearest row of the codebook."""
-
     def __init__(self, config: VQConfig):
         super().__init__()
         self.beta, self.l2_norm = config.commit_loss_beta, config.codebook_l2_norm
@@ -128,15 +101,7 @@ class Quantizer(nn.Module):
         return z, score.argmax(-1)
 
     def forward(self, z: Tensor) -> tuple[Tensor, Tensor, CodeLoss]:
-        """Quantise features.
-
-        Args:
-            z: [B, d, h, w], the features.
-
-        Returns:
-            The codes' rows, with the gradient passed straight through to z; the indices int64 [B, h * w] in raster
-            order; and the two losses.
-        """
+        """Return z's nearest rows with straight-through gradient, their indices int64 [B, h * w], and the losses."""
         z, indices = self.nearest(z)
         rows = self.rows(indices, *z.shape[2:])
         losses = CodeLoss(F.mse_loss(rows, z.detach()), self.beta * F.mse_loss(z, rows.detach()))
@@ -149,10 +114,7 @@ class Quantizer(nn.Module):
 
 
 class VQModel(nn.Module):
-    """The tokenizer between images and codes. Modules have the published names, so published state dicts load.
-
-    `quantize(z)` is the training step of the codebook, see `Quantizer.forward`.
-    """
+    """The tokenizer under the published names; `quantize(z)` is the training step of the codebook."""
 
     def __init__(self, config: VQConfig):
         super().__init__()
@@ -169,14 +131,7 @@ class VQModel(nn.Module):
         return self.quantize.codebook()
 
     def encode_features(self, images: Tensor) -> Tensor:
-        """Return features [B, d, H / f, W / f] before normalisation and quantisation.
-
-        Args:
-            images: [B, 3, H, W] in -1..1.
-
-        Raises:
-            ValueError: A side is no multiple of f.
-        """
+        """Return features [B, d, H / f, W / f] of images [B, 3, H, W] in -1..1, before normalisation and quantisation."""
         factor = self.config.downsample
         if images.dim() != 4 or images.shape[1] != 3 or images.shape[2] % factor or images.shape[3] % factor:
             raise ValueError(f"images: expected [B, 3, H, W] with sides divisible by {factor}, got {tuple(images.shape)}; "
@@ -194,16 +149,7 @@ class VQModel(nn.Module):
         return self.decoder(self.post_quant_conv(quantized))
 
     def decode_code(self, indices: Tensor, height: int | None = None, width: int | None = None) -> Tensor:
-        """Return the images of codes.
-
-        Args:
-            indices: int64 [B, h, w], or [B, h * w] in raster order.
-            height: h, for flat indices; None for a square image.
-            width: w, for flat indices; None for a square image.
-
-        Raises:
-            ValueError: The number of codes does not fit the sides.
-        """
+        """Return the images of codes int64 [B, h, w], or [B, h * w] with h and w; None for a square image."""
         if indices.dim() == 3:
             height, width = indices.shape[1:]
         elif height is None or width is None:
@@ -215,5 +161,4 @@ class VQModel(nn.Module):
 
     @torch.no_grad()
     def reconstruct(self, images: Tensor) -> Tensor:
-        """Encode images to codes and decode them again."""
         return self.decode(self.encode(images)[0])

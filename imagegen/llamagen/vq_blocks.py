@@ -18,8 +18,6 @@ def conv(before: int, after: int) -> nn.Conv2d:
 
 
 class ResBlock(nn.Module):
-    """Norm, swish and 3x3 convolution, twice; a 1x1 shortcut where the widths differ."""
-
     def __init__(self, before: int, after: int, groups: int):
         super().__init__()
         self.norm1, self.conv1 = norm(before, groups), conv(before, after)
@@ -35,8 +33,6 @@ class ResBlock(nn.Module):
 
 
 class AttnBlock(nn.Module):
-    """Single-head attention over all cells, with a residual."""
-
     def __init__(self, width: int, groups: int):
         super().__init__()
         self.norm = norm(width, groups)
@@ -61,8 +57,6 @@ class Downsample(nn.Module):
 
 
 class Upsample(nn.Module):
-    """A nearest-neighbour resize that doubles both sides, then a convolution."""
-
     def __init__(self, width: int):
         super().__init__()
         self.conv = conv(width, width)
@@ -72,8 +66,6 @@ class Upsample(nn.Module):
 
 
 class VQLevel(nn.Module):
-    """Residual blocks of a resolution, each followed by attention at the coarsest level, then a change of resolution."""
-
     def __init__(self, before: int, after: int, blocks: int, attention: bool, groups: int):
         super().__init__()
         self.res = nn.ModuleList(ResBlock(before if i == 0 else after, after, groups) for i in range(blocks))
@@ -119,10 +111,7 @@ class VQEncoder(nn.Module):
 
 
 class VQDecoder(nn.Module):
-    """The decoder from [B, z, h, w] to [B, 3, h f, w f]; conv_blocks.0 is the COARSEST level.
-
-    Each level has a residual block more than in the encoder.
-    """
+    """The decoder [B, z, h, w] to [B, 3, h f, w f]; conv_blocks.0 is the COARSEST level; each has a block more."""
 
     def __init__(self, ch: int, multipliers: tuple[int, ...], blocks: int, z: int, groups: int):
         super().__init__()

@@ -15,12 +15,7 @@ from mmspec.imagegen.rules.lantern import nearest_codes
 
 
 def fallen_region(rejected: Tensor, radius: int | None) -> Tensor:
-    """Return bool [B, R, C], the cells within a square around a rejected cell, but none before the first rejected cell.
-
-    Args:
-        rejected: bool [B, R, C], the rejected cells.
-        radius: The cells around a rejected cell; None for all cells behind it in raster order.
-    """
+    """Return bool [B, R, C], cells within `radius` of a rejected cell (None: all behind), none before the first."""
     flat = rejected.flatten(1)
     behind = flat.cumsum(1) > 0
     if radius is None:
@@ -30,14 +25,8 @@ def fallen_region(rejected: Tensor, radius: int | None) -> Tensor:
 
 
 def label_islands(mask: Tensor) -> Tensor:
-    """Return int64 [B, R, C], the smallest raster number in each cell's 8-connected island; -1 outside the mask.
-
-    Numbers spread over 3 x 3 squares until nothing changes. That takes as many steps as the longest path in an island
-    has cells, with a transfer to the host per step.
-
-    Args:
-        mask: bool [B, R, C].
-    """
+    """Return int64 [B, R, C], the smallest raster number in each cell's 8-connected island, -1 outside the mask bool
+    [B, R, C]. Numbers spread over 3 x 3 squares until nothing changes, with a transfer to the host per step."""
     batch, rows, cols = mask.shape
     count = rows * cols
     # numbers are negated, so that max pooling spreads the smallest; float64 represents every cell number exactly
@@ -51,13 +40,7 @@ def label_islands(mask: Tensor) -> Tensor:
 
 
 def island_order(mask: Tensor) -> Tensor:
-    """Return int64 [B, K, M], the cells of each island in raster order, islands in the order of their first cells.
-
-    -1 fills up images with fewer islands and islands with fewer cells.
-
-    Args:
-        mask: bool [B, R, C].
-    """
+    """Return int64 [B, K, M], the islands' cells of bool [B, R, C] in raster order, by first cell, -1 for none."""
     island = label_islands(mask).flatten(1)
     batch, count = island.shape
     number = torch.arange(count, device=mask.device)
@@ -78,19 +61,10 @@ def island_order(mask: Tensor) -> Tensor:
 
 class LocalThreshold(AnyOrderRule):
     """Accepts a drafted code when the target gives at least `threshold` to it and its nearest codes together. Relaxed.
-
     "Multi-Scale Local Speculative Decoding for Image Generation" (MuLo-SD; no public code, thresholds and pool sizes
-    are not published). Cells within `radius` of a rejected code are rejected too, but none before the first rejection
-    in raster order. There is no q and no random test: the target's distributions decide, and draws only refill. A
-    threshold above 1 rejects every draft, which is plain decoding. Forced values are always accepted. A draw from the
-    target's distribution follows the first rejection.
-
-    Args:
-        threshold: The least pooled probability of an accepted code.
-        near: int64 [K, k], the codes pooled with each code, the code itself included, see `code_pools`.
-        radius: The rejected cells around a rejection; None for all behind the first.
-        geometry: The geometry of the model.
-    """
+    are not published). Cells within `radius` of a rejection (None: all behind it) are rejected too, but none before the
+    first. There is no q and no random test: draws from the target only refill. A threshold above 1 is plain decoding.
+    Forced values are always accepted. `near` int64 [K, k] is as `code_pools` returns it."""
 
     name = "local threshold (relaxed)"
     proven_for = frozenset({("none", "none")})
@@ -129,15 +103,7 @@ class LocalThreshold(AnyOrderRule):
 
 
 def code_pools(codebook: Tensor, k: int) -> Tensor:
-    """Return int64 [K, k], every code and its k - 1 nearest other codes.
-
-    Args:
-        codebook: float [K, d], as `ImageModel.codebook` returns it.
-        k: The size of a pool.
-
-    Raises:
-        ValueError: k is outside 1..K.
-    """
+    """Return int64 [K, k], every code of a codebook float [K, d] and its k - 1 nearest other codes."""
     if not 1 <= k <= len(codebook):
         raise ValueError(f"k: expected 1 to {len(codebook)} codes, the draft among them, got {k}")
     itself = torch.arange(len(codebook), device=codebook.device)[:, None]

@@ -46,21 +46,8 @@ def draft_low_resolution(
     model: ImageModel, condition: object, *, guidance: Guidance, warp: Warp, keys: Keys, drafter: Drafter | None,
     before: Tensor, rows: int,
 ) -> tuple[Tensor, int]:  # fmt: skip
-    """Generate the next `rows` rows of a low-resolution image.
-
-    Args:
-        model: The low-resolution model.
-        condition: The target's condition.
-        guidance: The target's guidance.
-        warp: The target's sampling settings.
-        keys: The random keys.
-        drafter: The exact drafter of this decoding; None for plain decoding.
-        before: int64 [B, r, cols], the codes of the rows above.
-        rows: The number of rows to generate.
-
-    Returns:
-        The codes int64 [B, rows, cols], and the number of forward passes.
-    """
+    """Return the next `rows` rows int64 [B, rows, cols] behind the codes int64 [B, r, cols], and the forward passes.
+    Condition, guidance and warp are the target's; the drafter must be exact."""
     geometry, device = model.geometry, before.device
     cells = geometry.code_index.to(device)
     done, stop = before.shape[1] * geometry.stride, (before.shape[1] + rows) * geometry.stride

@@ -80,7 +80,6 @@ class MuLo(AnyOrderDecoding):
 
     @property
     def name(self) -> str:
-        """The name in tables: the threshold and pool, the radius, and whether keys and values are left stale."""
         reach = "all" if self.radius is None else self.radius
         return f"mulo_{self.threshold:g}_k{self.k}_r{reach}{'_stale' if self.stale else ''}"
 
@@ -90,7 +89,6 @@ class MuLo(AnyOrderDecoding):
         return self.drafter.model if isinstance(self.drafter, ImagePipeline) else self.drafter
 
     def rule(self, model: ImageModel) -> LocalThreshold:
-        """Return the rule of this decoding."""
         return LocalThreshold(self.threshold, codebook_table(model, code_pools, self.k), self.radius, model.geometry)
 
     def open(self, target: AnyOrderTarget) -> MuLoState:
@@ -108,28 +106,17 @@ class MuLo(AnyOrderDecoding):
 
 
 class MuLoState:
-    """The state of a request. All images of a batch are in the same block; those with fewer or smaller islands wait.
-
-    Attributes:
-        passes: The forward passes of the low-resolution drafter.
-        candidates: int64 [B, total], the upsampled values.
-        row: The number of low-resolution rows verified so far.
-        order: int64 [B, K, M], the places that each island draws in turn, `total` for none.
-        step: The number of finished rounds of `order`.
-        late: Per round, whether an earlier value has to be fed besides.
-        fresh: int64 [B, K'], the places drawn in the last round that are not fed yet.
-        again: The first place of the verified block from which all values are fed again, a host number.
-    """
+    """All images of a batch are in the same block; those with fewer or smaller islands wait."""
 
     def __init__(self, settings: MuLo, target: AnyOrderTarget):
         self.settings, self.low, self.passes = settings, settings.model, 0
         self.cells = target.geometry.code_index.to(target.device)
-        self.candidates = target.values.clone()
-        self.row = self.start = self.step = 0
-        self.late: list[bool] = []
-        self.order: Tensor | None = None
-        self.fresh: Tensor | None = None
-        self.again: int | None = None
+        self.candidates = target.values.clone()  # int64 [B, total], the upsampled values
+        self.row = self.start = self.step = 0  # verified low-resolution rows; finished rounds of `order`
+        self.late: list[bool] = []  # per round, whether an earlier value has to be fed besides
+        self.order: Tensor | None = None  # int64 [B, K, M], places that islands draw in turn, `total` for none
+        self.fresh: Tensor | None = None  # int64 [B, K'], places drawn in the last round, not fed yet
+        self.again: int | None = None  # the place of the verified block from which all values are fed again
 
     def propose(self, target: AnyOrderTarget, keys: Keys) -> Draft:
         if self.step < len(self.late):
@@ -140,7 +127,6 @@ class MuLoState:
         return self._judge(target)
 
     def _sketch(self, target: AnyOrderTarget, keys: Keys) -> None:
-        """Draw the next low-resolution rows and upsample them."""
         settings, low = self.settings, self.low.geometry
         scale, done = settings.upsampler.scale, self.row
         rows = min(settings.rows or low.rows, low.rows - done)

@@ -18,13 +18,9 @@ from mmspec.io.validation import check_fields
 
 
 class Upsampler(Protocol):
-    """The interface of upsamplers. `down` is needed only where rows are drawn a few at a time.
+    """The interface of upsamplers. `down` is needed only where rows are drawn a few at a time."""
 
-    Attributes:
-        scale: The codes of the large image per side for each code of the small image.
-    """
-
-    scale: int
+    scale: int  # codes of the large image per side for each code of the small image
 
     def up(self, codes: Tensor) -> Tensor:
         """Return the candidates int64 [B, scale r, scale c] of codes int64 [B, r, c], any number of rows from the top."""
@@ -79,24 +75,11 @@ class PixelUpsampler:
 
 @dataclass(frozen=True, slots=True)
 class UpsamplerConfig:
-    """The sizes of a `LatentUpsampler`.
-
-    Args:
-        codes: K, the number of codes.
-        dim: d, the width of a code's vector.
-        width: The number of channels.
-        blocks: The number of residual blocks.
-        scale: The factor per side.
-
-    Raises:
-        ValueError: A size is below 1, or the scale is below 2.
-    """
-
-    codes: int
-    dim: int
-    width: int = 64
-    blocks: int = 3
-    scale: int = 2
+    codes: int  # K
+    dim: int  # d, the width of a code's vector
+    width: int = 64  # channels
+    blocks: int = 3  # residual blocks
+    scale: int = 2  # the factor per side
 
     def __post_init__(self) -> None:
         if min(self.codes, self.dim, self.width, self.blocks) < 1 or self.scale < 2:
@@ -175,21 +158,9 @@ class LatentUpsampler(Pretrained):
 def upsampler_loss(
     model: LatentUpsampler, vq: VQModel, low: Tensor, pixels: Tensor, *, commitment: float = 0.25, pixel: float = 1.0
 ) -> tuple[Tensor, dict[str, float]]:
-    """Return the training loss: distances to the encoder's features and to the nearest codes, and a pixel loss.
-
-    The decoder gets the nearest codes, and the gradient passes straight through to the vectors. The paper adds LPIPS
-    and a patch discriminator to the pixel loss; here it is L1 and squares.
-
-    Args:
-        model: The upsampler.
-        vq: The frozen tokenizer.
-        low: int64 [B, r, c], the codes of the small images.
-        pixels: float [B, 3, H, W] in -1..1, the large images.
-        commitment: The weight of the distance to the nearest codes.
-        pixel: The weight of the pixel loss.
-
-    Returns:
-        The loss and its notes; "hit" is the share of codes that equal the encoder's.
+    """Return distances to the encoder's features and to the nearest codes, and a pixel loss (L1 and squares; the paper
+    adds LPIPS and a patch discriminator). The nearest codes are decoded, with straight-through gradient. `low` int64
+    [B, r, c] are small images' codes, `pixels` float [B, 3, H, W] in -1..1. The note "hit" is the share of equal codes.
     """
     with torch.no_grad():
         features = vq.encode_features(pixels)

@@ -1,5 +1,3 @@
-"""The drafts of several open rows of one request."""
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -18,34 +16,21 @@ from mmspec.imagegen.rowwise.row_schedule import row_spans
 
 @dataclass(slots=True)
 class OpenRowState:
-    """A rows of each image, from its first incomplete row on. All tensors are [B, A].
+    """A rows of each image, from its first incomplete row on. All tensors are [B, A]."""
 
-    Attributes:
-        line: int64, the row's number.
-        count: int64, the number of its settled codes.
-        drafts: int64, the number of drafted values behind the root.
-        root: int64, the place before its next value.
-        runs: bool, whether the row is fed at all.
-        known: bool, whether the root's value is settled; a stand-in is fed otherwise.
-        open: bool, whether all values before the row are settled.
-    """
-
-    line: Tensor
-    count: Tensor
-    drafts: Tensor
-    runs: Tensor
-    root: Tensor
-    known: Tensor
-    open: Tensor
+    line: Tensor  # int64, the row's number
+    count: Tensor  # int64, settled codes
+    drafts: Tensor  # int64, drafted values behind the root
+    runs: Tensor  # bool, whether the row is fed at all
+    root: Tensor  # int64, the place before its next value
+    known: Tensor  # bool, whether the root's value is settled; a stand-in is fed otherwise
+    open: Tensor  # bool, whether all values before the row are settled
 
 
 class OpenRows:
-    """The drafts of a request: a chain per row with `window` drafted values.
-
-    With a window of 0 only the candidate for a row's first value is drafted. A row opens when the row above has
-    `context` values. A drafted value comes from the distribution of its place in the last round or, a place further on,
-    from the last distribution of its row. Rows below the first are fed no further than the row above.
-    """
+    """A chain per row with `window` drafted values; 0 drafts only the candidate for a row's first value. A row opens
+    when the row above has `context` values. A draft comes from its place's distribution in the last round or, a place
+    further on, from the last distribution of its row. Later rows are fed no further than the row above."""
 
     passes = 0
 

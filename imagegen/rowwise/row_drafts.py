@@ -62,22 +62,14 @@ class RowDrafts:
 
     @property
     def name(self) -> str:
-        """The name in tables: the window's name and the number of probed values."""
         return f"{self.window.name} + row {self.lead}{'' if self.sight == 'window' else ' row-causal'}"
 
     def open(self, target: ImageTarget) -> RowDraftsState:
-        """Return the state of a request."""
         return RowDraftsState(self, target)
 
 
 class RowDraftsState(JacobiState):
-    """The state of a request.
-
-    Attributes:
-        ahead_laws: `PositionRing` of the distributions of probed places.
-        probed: bool [B, total + 1], the places with such a distribution; the last column is for all places behind the
-            image.
-    """
+    """`ahead_laws` has the probed places' distributions; `probed` bool [B, total + 1] ends behind the image."""
 
     def __init__(self, settings: RowDrafts, target: ImageTarget):
         super().__init__(settings.window, target)
@@ -106,11 +98,8 @@ class RowDraftsState(JacobiState):
         return Draft(torch.cat((draft.value, value), 1), tree, law, pad(valid, (0, self.lead + 1), value=False), index)
 
     def _guess(self, target: ImageTarget, drafted: Tensor, spine: Tensor, end: Tensor, keys: Keys) -> Tensor:
-        """Return the values int64 [B, lead + 1] to feed.
-
-        They are drawn from a probed distribution; else they copy the newest value above, or of the previous frame where
-        a frame begins.
-        """
+        """Return the values int64 [B, lead + 1] to feed. They are drawn from a probed distribution; else they copy the
+        newest value above, or of the previous frame where a frame begins."""
         place = self.place.clamp(max=target.total - 1)
         canvas = pad(target.values, (0, self.settings.window)).scatter_(1, spine, drafted)
         window = JacobiWindow(self.place, place, end, place > end)
@@ -142,7 +131,6 @@ class RowDraftsState(JacobiState):
             self.ahead_laws = PositionRing(reach, target.batch, laws.new_zeros(laws.shape[-1]))
 
     def _probe(self, target: ImageTarget, scores: Tensor) -> None:
-        """Record the distributions of probed places."""
         if self.place is not None:
             place = self.place + 1
             self.ahead_laws.write(place, scores[:, -self.lead - 1 :])

@@ -23,14 +23,10 @@ from mmspec.methods import method
 
 
 class RowParallelRule(AnyOrderRule):
-    """Token-wise rejection along every chain, a chain per row of the image. Relaxed: rows above may be incomplete.
-
-    A row is verified and settled before the rows above it are complete. Where only a single row is open at a time, the
-    output has the distribution of plain decoding.
-
+    """Token-wise rejection along every chain, a chain per row of the image. Relaxed: a row is settled before the rows
+    above it are complete. Where only a single row is open at a time, the output has the distribution of plain decoding.
     A chain goes on with probability min(1, p / q) at each value. Behind its last value follows a draw from [p - q]+, or
-    from p where nothing was rejected. A greedy request goes on while the drafted value is the argmax.
-    """
+    from p where nothing was rejected. A greedy request goes on while the drafted value is the argmax."""
 
     name = "row parallel (relaxed)"
     proven_for = frozenset({("categorical", "without_replacement"), ("none", "none")})
@@ -104,7 +100,6 @@ class PJD(AnyOrderDecoding):
         return f"pjd_{self.context}_{self.window}"
 
     def rule(self, model: ImageModel) -> RowParallelRule:
-        """Return the rule that verifies this decoding."""
         return RowParallelRule()
 
     def open(self, target: AnyOrderTarget) -> OpenRows:
@@ -150,7 +145,6 @@ class ZipAR(AnyOrderDecoding):
         return f"zipar{'_adaptive' if self.adaptive else ''}_{self.window}"
 
     def rule(self, model: ImageModel) -> RowParallelRule:
-        """Return the rule that verifies this decoding."""
         return RowParallelRule()
 
     def open(self, target: AnyOrderTarget) -> _ScheduledRows | OpenRows:
@@ -160,8 +154,6 @@ class ZipAR(AnyOrderDecoding):
 
 
 class _ScheduledRows:
-    """The state of a request whose schedule is known in advance."""
-
     passes = 0
 
     def __init__(self, geometry: Geometry, window: int):

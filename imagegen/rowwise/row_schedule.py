@@ -10,25 +10,14 @@ from mmspec.imagegen.geometry import Geometry
 
 @dataclass(frozen=True, slots=True)
 class RowSpan:
-    """A row of codes.
-
-    Attributes:
-        start: The index of its first code.
-        codes: The number of its codes.
-        first: Whether it is the top row of a frame, which starts only after all values before it.
-        source: The row whose newest value is the stand-in while the value before `start` is missing: two rows above, or
-            the row above where that is a frame's first row.
-    """
-
-    start: int
-    codes: int
-    first: bool
-    source: int
+    start: int  # the index of its first code
+    codes: int  # their number
+    first: bool  # whether it is the top row of a frame, which starts only after all values before it
+    source: int  # of the stand-in's newest value: two rows above, or the row above where that is a frame's first row
 
 
 @lru_cache(maxsize=64)
 def row_spans(geometry: Geometry) -> tuple[RowSpan, ...]:
-    """Return all rows of all frames, in raster order."""
     spans: list[RowSpan] = []
     start = 0
     for rows, cols in geometry.grids:
@@ -41,27 +30,16 @@ def row_spans(geometry: Geometry) -> tuple[RowSpan, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ScheduledNode:
-    """A fed value.
-
-    Attributes:
-        place: The place where the value is fed.
-        source: The place that its value is read from; it differs from `place` for a stand-in.
-        open: Whether the value behind it is drawn.
-    """
-
-    place: int
-    source: int
-    open: bool = True
+    place: int  # where it is fed
+    source: int  # the place that it is read from; another for a stand-in
+    open: bool = True  # whether the value behind it is drawn
 
 
 @lru_cache(maxsize=64)
 def row_schedule(geometry: Geometry, window: int) -> tuple[tuple[ScheduledNode, ...], ...]:
-    """Return the rounds after the prefill, which settles place 0.
-
-    A row opens when the row above has `window` values or is complete, and then gains a value per round. The place
-    before its first value is the end of the row above. If that is a code that is still missing, a stand-in is fed: the
-    newest value of `RowSpan.source`. The true last value of a row is fed as soon as it is known.
-    """
+    """Return the rounds after the prefill, which settles place 0. A row opens when the row above has `window` values or
+    is complete, and then gains a value per round. While the code before its first value is missing, a stand-in is fed,
+    the newest value of `RowSpan.source`. The true last value of a row is fed as soon as it is known."""
     lines = row_spans(geometry)
     counts = [0] * len(lines)
     counts[0] = 1

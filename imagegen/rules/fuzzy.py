@@ -17,15 +17,7 @@ _STEPS = 10  # of Lloyd's algorithm
 
 @torch.no_grad()
 def code_groups(codebook: Tensor, groups: int) -> Tensor:
-    """Return int64 [K], the group of every code: k-means over the rows at unit length, from far apart first centres.
-
-    Args:
-        codebook: float [K, d].
-        groups: The number of groups; some may be empty.
-
-    Raises:
-        ValueError: The number is outside 1..K.
-    """
+    """Return int64 [K], groups of float [K, d], some empty: k-means at unit length from far apart first centres."""
     if not 1 <= groups <= len(codebook):
         raise ValueError(f"groups: expected 1 to {len(codebook)} groups of {len(codebook)} codes, got {groups}")
     code = normalize(codebook.double(), dim=-1)

@@ -91,15 +91,8 @@ class GSD(RelaxedRule):
         return torch.where(grouped, (p / q.clamp_min(TINY)).clamp_max(1), siblings.exact)
 
     def members(self, p: Tensor, token: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the other codes of each group int64 [B, n, G], and whether each entry counts, bool of the same shape.
-
-        The window comes from two selections of G / 2 values instead of a full sort; ties rank by index.
-
-        Args:
-            p: float [B, n, V], the target's distributions.
-            token: int64 [B, n], the drafted codes.
-            own: [B, n], p at the drafted codes.
-        """
+        """Return the other codes of each group int64 [B, n, G] and whether each counts, of p float [B, n, V] and codes
+        int64 [B, n]. Two selections of G / 2 values replace a full sort; ties rank by index."""
         size = p.shape[-1]
         member, mass = ranked_window(p, token, min(self.group // 2, size), min((self.group - 1) // 2, size))
         inside = (mass - own[..., None]).abs() < self.delta_p

@@ -28,17 +28,8 @@ ROWS_AT_A_TIME = 512  # the number of codes whose distances are in memory at onc
 
 @torch.no_grad()
 def nearest_codes(codebook: Tensor, k: int, normalise: bool = True) -> Tensor:
-    """Return int64 [K, k], the k nearest other codes of every code by Euclidean distance, nearest first.
-
-    Args:
-        codebook: float [K, d].
-        k: The number of neighbours; a code is not its own neighbour.
-        normalise: Whether rows are compared at unit length, as LlamaGen's decoder does; LANTERN's public table comes
-            from the raw rows.
-
-    Raises:
-        ValueError: The codebook has another shape, or k is outside 1..K - 1.
-    """
+    """Return int64 [K, k], the k nearest other codes of every row of float [K, d] by Euclidean distance, nearest first.
+    Rows are normalised as in LlamaGen's decoder; LANTERN's public table comes from the raw rows."""
     if codebook.dim() != 2:
         raise ValueError(f"codebook: expected rows of codes [K, d], got shape {tuple(codebook.shape)}")
     if not 1 <= k < len(codebook):
@@ -60,11 +51,7 @@ _tables: WeakKeyDictionary[ImageModel, tuple[Callable, int, Tensor, Tensor]] = W
 
 
 def codebook_table(model: ImageModel, make: Callable[[Tensor, int], Tensor], k: int) -> Tensor:
-    """Return `make(codebook, k)` for a model's codebook.
-
-    The newest table of a model is cached until its codebook changes, because distances between all pairs of codes take
-    seconds.
-    """
+    """Return `make(codebook, k)`, cached until the codebook changes, because all distances take seconds."""
     codebook, known = model.codebook(), _tables.get(model)
     if known is not None and known[:2] == (make, k):
         _, _, rows, table = known
@@ -83,16 +70,9 @@ def _raw_neighbours(codebook: Tensor, k: int) -> Tensor:
 def published_residual(
     siblings: Siblings, near: Tensor, wipes: Tensor, variant: Literal["static", "dynamic", "lumina"]
 ) -> Tensor:
-    """Return the public code's distribution after a rejection, float [B, n, V]; uniform where nothing is left.
-
-    Args:
-        siblings: The rejected siblings.
-        near: int64 [B, n, k], the neighbourhood, without x.
-        wipes: bool [B, n], whether the neighbourhood counts at all.
-        variant: "static" is [p - s]+ with s = 0 on the neighbourhood. "dynamic" is p without x and the neighbourhood.
-            "lumina" is [p - s]+ without the neighbourhood. p is the remainder after earlier siblings and s the share.
-            Where q is treated as 1, subtracting s removes x.
-    """
+    """Return the public code's distribution after a rejection, float [B, n, V]; uniform where nothing is left. "static"
+    is [p - s]+ with s = 0 on the neighbourhood `near` int64 [B, n, k], "dynamic" p without x and it, "lumina" [p - s]+
+    without it. It counts where `wipes` bool [B, n]; p and s are `Siblings.law` and the share (q = 1 removes x)."""
     hood = torch.zeros_like(siblings.law, dtype=torch.bool).scatter_(2, near, wipes[..., None].expand_as(near))
     if siblings.share is None or variant == "dynamic":
         rest = siblings.law.scatter(2, siblings.token[..., None], 0.0)
@@ -184,13 +164,8 @@ class Lantern(RelaxedRule):
         return self
 
     def borrowed(self, law: Tensor, token: Tensor, mass: Tensor) -> Tensor:
-        """Return float [B, n], C: the mass of the longest run of nearest codes within the budget.
-
-        Args:
-            law: [B, n, V], the distributions.
-            token: int64 [B, n], the drafted codes.
-            mass: [B, n], the distributions at the drafted codes.
-        """
+        """Return float [B, n], C: the mass of the longest run of nearest codes within the budget, of distributions [B,
+        n, V] and their values `mass` [B, n] at the drafted codes int64 [B, n]."""
         return borrowed_mass(law, token, self.nearest(law), self.budget(mass))
 
     def nearest(self, law: Tensor | LogLaw) -> Tensor:

@@ -18,23 +18,14 @@ from mmspec.core.sampling import dense
 
 @dataclass(slots=True)
 class Siblings:
-    """The children of a sibling rank of n parents.
+    """The children of a sibling rank of n parents."""
 
-    Attributes:
-        token: int64 [B, n], the children's values.
-        child: int64 [n] or [B, n], the children's nodes, see `gather_children`.
-        p: float [B, n, V], the target's distribution at the parents.
-        law: float [B, n, V], its remainder after the earlier siblings were rejected.
-        share: float [B, n, V], the distribution that the child was drawn from; None where q is treated as 1.
-        exact: float [B, n], the exact rule's threshold.
-    """
-
-    token: Tensor
-    child: Tensor
-    p: Tensor
-    law: Tensor
-    share: Tensor | None
-    exact: Tensor
+    token: Tensor  # int64 [B, n], the children's values
+    child: Tensor  # int64 [n] or [B, n], the children's nodes, see `gather_children`
+    p: Tensor  # float [B, n, V], the target's distribution at the parents
+    law: Tensor  # float [B, n, V], its remainder after the earlier siblings were rejected
+    share: Tensor | None  # float [B, n, V], that the child was drawn from; None where q is treated as 1
+    exact: Tensor  # float [B, n], the exact rule's threshold
 
     def of(self, law: Tensor) -> Tensor:
         """Return a distribution [B, n, V] at the children's own values, [B, n]."""
@@ -49,20 +40,9 @@ def siblingwise(
     weights: Weights, draft: Draft, live: Tensor | None, ratio: Callable[[Siblings], Tensor],
     reject: Callable[[Siblings], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Verify the siblings rank by rank, each rank at all parents at once.
-
-    Args:
-        weights: The exact rule's weights.
-        draft: The draft.
-        live: bool [B, N], the nodes that count; None for all.
-        ratio: The function that returns the ratios float [B, n] of `Siblings`.
-        reject: The function that returns the distribution [B, n, V] after these children are rejected. None for
-            [law - share]+, which is then computed only for parents with another child.
-
-    Returns:
-        The ratios [B, N], 0 at nodes that do not count, and the distributions [B, N, V] behind every node after
-        `reject`.
-    """
+    """Verify the siblings rank by rank, each rank at all parents at once. Return ratios [B, N], 0 at nodes that do not
+    count (`live` bool [B, N]), and the distributions [B, N, V] behind every node. `ratio` returns float [B, n];
+    `reject` [B, n, V] after a rejection, None is [law - share]+, computed only for parents with another child."""
     tree, p, fan = draft.tree, dense(weights.p), sibling_table(draft.tree)
     token = draft.value.clamp(0, p.shape[-1] - 1)
     live = torch.ones_like(token, dtype=torch.bool) if live is None else live
@@ -97,10 +77,7 @@ def siblingwise(
 
 
 def subtract_share(siblings: Siblings) -> Tensor:
-    """Return [law - share]+ normalised, or the target's distribution where that is empty.
-
-    A one-hot share removes its token.
-    """
+    """Return [law - share]+ normalised, or the target's where empty; a one-hot share removes its token."""
     if siblings.share is None:
         rest = siblings.law.scatter(2, siblings.token[..., None], 0.0)
     else:

@@ -1,12 +1,9 @@
 """Thresholds along a chain, all positions at once: token by token, and block verification of tokens or of Gaussians.
 
-A ratio of NaN makes all later weights NaN, which pass nothing; the ratio is 0 where q is 0 at a drafted value. Kernels
-use a launch for the masses and a launch for the heights, whatever the length.
-
-For Gaussians of equal scale per position everything happens on the line through both means. Let z be the coordinate on
-it in units of the scale, from p's mean away from q's, and D the distance of the means. Then p is phi(z), q is phi(z +
-D), and P p > q where z > c = -log(P) / D - D / 2.
-"""
+A ratio of NaN makes all later weights NaN, which pass nothing; the ratio is 0 where q is 0 at a drafted value. For
+Gaussians of equal scale everything happens on the line through both means. Let z be the coordinate on it in units of
+the scale, from p's mean away from q's, and D the distance of the means. Then p is phi(z), q is phi(z + D), and P p > q
+where z > c = -log(P) / D - D / 2."""
 
 from __future__ import annotations
 
@@ -27,20 +24,11 @@ def block_thresholds(
     row: Tensor,
     live: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return thresholds h and prefix weights P of block verification, and 1 for nodes that were drawn on; float [B, N].
-
-    "Block Verification Accelerates Speculative Decoding": P_0 = 1, P_i = min(1, P_{i-1} p(x_i) / q(x_i)) and Z_i =
-    sum_x [P_i p_i(x) - q_i(x)]+; h_i = Z_i / (Z_i + 1 - P_i) where value i + 1 was drawn, else h_i = P_i. Nodes that do
-    not count have the threshold 0.
-
-    Args:
-        child_p: float [B, N], p of each node's own token after its parent.
-        child_q: float [B, N], q of each node's own token.
-        p: float [B, N, V], the distribution after node i.
-        q: float [B, M, V], the distributions that values were drawn from.
-        row: int64 [N], the row of q that the next value was drawn from.
-        live: bool [B, N], True for a prefix of the nodes, or None for all.
-    """
+    """Return thresholds h and prefix weights P, and 1 for nodes that were drawn on; float [B, N]. "Block Verification
+    Accelerates Speculative Decoding": P_0 = 1, P_i = min(1, P_{i-1} p(x_i) / q(x_i)), Z_i = sum_x [P_i p_i(x) -
+    q_i(x)]+; h_i = Z_i / (Z_i + 1 - P_i) where value i + 1 was drawn, else h_i = P_i. It takes p [B, N, V] after each
+    node, q [B, M, V], child_p and child_q [B, N] of the node's own token, and row int64 [N] of q for the next value.
+    `live` bool [B, N] marks a prefix of the nodes, None for all; other nodes have the threshold 0."""
     expect("child_p", child_p, WIDE, *p.shape[:2])
     expect("child_q", child_q, WIDE, *p.shape[:2])
     expect("row", row, INDEX, p.shape[1])
@@ -69,15 +57,8 @@ def block_thresholds_reference(
 
 
 def token_thresholds(child_p: Tensor, child_q: Tensor, live: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Return min(1, p / q) of every node of a chain, 1, and 1 for nodes that were drawn on; float [B, N].
-
-    "Fast Inference from Transformers via Speculative Decoding". Nodes that do not count have the threshold 0.
-
-    Args:
-        child_p: float [B, N], p of each node's own token after its parent.
-        child_q: float [B, N], q of each node's own token.
-        live: bool [B, N], True for a prefix of the nodes, or None for all.
-    """
+    """Return min(1, p / q) of every node of a chain, 1, and 1 for nodes that were drawn on; arguments as in
+    `block_thresholds`, all float [B, N]. "Fast Inference from Transformers via Speculative Decoding"."""
     expect("child_p", child_p, WIDE, None, None)
     expect("child_q", child_q, WIDE, *child_p.shape)
     if live is not None:
@@ -117,27 +98,15 @@ _TAIL = 10.0  # standard deviations beyond which less than 1e-23 of a normal lie
 
 
 def excess_mass(weight: Tensor, gap: Tensor) -> Tensor:
-    """Return the integral of [P p - q]+, float64 [...]: P Phi(-c) - Phi(-c - D).
-
-    Args:
-        weight: float64 [...], P in [0, 1].
-        gap: float64 [...], D.
-    """
+    """Return the integral of [P p - q]+ for weights P and gaps D, all float64 [...]: P Phi(-c) - Phi(-c - D)."""
     c = _crossing(weight, gap)
     return (weight * ndtr(-c) - ndtr(-c - gap)).clamp_min(0)
 
 
 def excess_draw(weight: Tensor, gap: Tensor, uniform: Tensor) -> Tensor:
-    """Return the coordinate along the line of a draw from the normalised [P p - q]+, float64 [...].
-
-    The distribution function is inverted by bisection up to rounding. The other coordinates are those of p. Finite but
-    without meaning where the mass is 0.
-
-    Args:
-        weight: float64 [...], P in [0, 1].
-        gap: float64 [...], D.
-        uniform: float64 [...] in [0, 1).
-    """
+    """Return the coordinate along the line of a draw from the normalised [P p - q]+; arguments float64 [...], P in [0,
+    1]. The distribution function is inverted by bisection up to rounding. Other coordinates are those of p. Without
+    meaning where the mass is 0."""
     low = _crossing(weight, gap).clamp(-1e6, 1e6)
     high = low.clamp_min(0) + _TAIL
     tail = (1 - uniform) * excess_mass(weight, gap)
@@ -149,16 +118,9 @@ def excess_draw(weight: Tensor, gap: Tensor, uniform: Tensor) -> Tensor:
 
 
 def gaussian_block_thresholds(log_ratio: Tensor, gap: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
-    """Return thresholds h and prefix weights P, both float64 [B, K + 1], as `block_thresholds` does for tokens.
-
-    P_0 = 1, P_i = min(1, P_{i-1} ratio_i); Z_i is the integral of [P_i p_i - q_i]+; h_i = Z_i / (Z_i + 1 - P_i) where
-    value i + 1 was drawn, else h_i = P_i.
-
-    Args:
-        log_ratio: float64 [B, K], log p(x) / q(x) of each drafted value.
-        gap: float64 [B, K], the distance of the drafter's and the target's means, in units of the scale.
-        drawn: bool [B, K], True for a prefix of the values.
-    """
+    """Return thresholds h and prefix weights P, both float64 [B, K + 1], as `block_thresholds` does for tokens: Z_i is
+    the integral of [P_i p_i - q_i]+. It takes log p(x) / q(x) of each drafted value and the gap D, float64 [B, K], and
+    `drawn` bool [B, K], True for a prefix."""
     weight = _prefix_weights(torch.where(drawn, log_ratio, 0.0))
     return _heights(excess_mass(weight[:, :-1], gap), weight, drawn), weight
 

@@ -1,9 +1,6 @@
-"""Counter-based random numbers: 53 bits for every (seed of a row, stream, lane), the same on every device.
-
-Kernel and reference give the same bits: integer arithmetic modulo 2^64, a conversion, and a power of two. A row's
-numbers depend on its seed, never on its slot in the batch. There is no state and no host read, so a stream number on
-the device works too.
-"""
+"""Counter-based random numbers: 53 bits for every (seed of a row, stream, lane), the same on every device and in every
+slot of a batch. Kernel and reference give the same bits. Without state or host read, so a stream number on the device
+works too."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ def mix(x: Tensor) -> Tensor:
 
 
 def mix_int(x: int) -> int:
-    """Apply `mix` to a Python int, as a signed 64-bit number, without tensor calls."""
+    """`mix` of a Python int as a signed 64-bit number, without tensor calls."""
     mask = (1 << 64) - 1
     x &= mask
     x = (x ^ x >> 30) * _MIX1 & mask
@@ -44,13 +41,8 @@ def row_keys(seeds: Tensor, stream: int | Tensor) -> Tensor:
 
 
 def uniforms(seeds: Tensor, stream: int | Tensor, lanes: int) -> Tensor:
-    """Return float64 [B, lanes] in [0, 1), multiples of 2^-53.
-
-    Args:
-        seeds: int64 [B].
-        stream: An int, or an int64 scalar tensor on the seeds' device.
-        lanes: The numbers per row.
-    """
+    """Return float64 [B, lanes] in [0, 1), multiples of 2^-53, for seeds int64 [B]; `stream` is an int or an int64
+    scalar."""
     expect("seeds", seeds, INDEX, None)
     if isinstance(stream, Tensor):
         expect("stream", stream, INDEX)

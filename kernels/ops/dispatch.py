@@ -1,7 +1,6 @@
 """Dispatch of an op to its Triton kernel or its torch reference, and checks of its arguments.
 
-Checks read shapes, dtypes and strides only, never values, so that nothing here waits for a GPU.
-"""
+Checks read shapes, dtypes and strides only, never values, so that nothing here waits for a GPU."""
 
 from __future__ import annotations
 
@@ -20,10 +19,8 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def on_kernels(tensor: Tensor) -> bool:
-    """Return whether an op on this tensor runs its kernel: on a GPU with Triton, or on a CPU in Triton's interpreter.
-
-    A GPU without Triton uses the reference and warns once.
-    """
+    """Return whether an op on this tensor runs its kernel: on a GPU with Triton, or on a CPU in Triton's interpreter. A
+    GPU without Triton uses the reference and warns once."""
     return tensor.is_cuda and has_triton() or INTERPRETED and tensor.is_cpu and has_triton()
 
 
@@ -67,7 +64,7 @@ BOOL = frozenset({torch.bool})
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype of probabilities for scores of this dtype."""
+    """The dtype of probabilities for scores of this dtype."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
@@ -82,11 +79,7 @@ def _fits(actual: Sequence[int], shape: Sequence[int | None]) -> bool:
 
 
 def expect(name: str, tensor: Tensor, dtypes: frozenset[torch.dtype], *shape: int | None) -> None:
-    """Check the dtype and the shape of an argument; None stands for any size.
-
-    Raises:
-        ValueError: The tensor has another dtype or shape.
-    """
+    """Check the dtype and the shape of an argument; None stands for any size."""
     actual = tensor.shape
     if tensor.dtype not in dtypes:
         allowed = " or ".join(sorted(str(d).removeprefix("torch.") for d in dtypes))
@@ -98,21 +91,13 @@ def expect(name: str, tensor: Tensor, dtypes: frozenset[torch.dtype], *shape: in
 
 
 def expect_dense(name: str, tensor: Tensor) -> None:
-    """Check that the last axis is contiguous in memory.
-
-    Raises:
-        ValueError: The last axis has another stride than 1.
-    """
+    """Check that the last axis is contiguous in memory."""
     if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
         raise ValueError(f"{name}: expected a last axis of stride 1, got strides {tensor.stride()}, make it contiguous")
 
 
 def expect_rows(name: str, tensor: Tensor, batch: int, *shape: int | None) -> None:
-    """Check that the first axis is 1 (shared by all rows) or `batch`, and the others are `shape`.
-
-    Raises:
-        ValueError: The tensor has another shape.
-    """
+    """Check that the first axis is 1 (shared by all rows) or `batch`, and the others are `shape`."""
     actual = tensor.shape
     if actual[0] in (1, batch) and _fits(actual[1:], shape):
         return

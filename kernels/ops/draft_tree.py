@@ -1,9 +1,7 @@
 """A drafted tree over a slot cache: the visible slots of its nodes, the accepted node, and the slots of its path.
 
-Selection is integer arithmetic except for a comparison, and the other ops are copies, so kernel and reference give the
-same bits. A threshold of NaN or 0 passes nothing; a threshold of 1 passes everything. Uniforms may be float64 while
-thresholds are float32; they are compared in float64.
-"""
+Kernel and reference give the same bits. A threshold of NaN or 0 passes nothing; a threshold of 1 passes everything.
+Uniforms may be float64 while thresholds are float32; they are compared in float64."""
 
 from __future__ import annotations
 
@@ -18,15 +16,9 @@ from mmspec.kernels.dispatch import BOOL, INDEX, WIDE, expect, expect_dense, exp
 
 def tree_bias(ancestor: Tensor, length: Tensor, width: int, uniform: bool, hidden: Tensor | None, dtype: torch.dtype):
     """Return the additive attention bias [B or 1, 1, N, width + M]: 0 for visible slots, the lowest float for others.
-
-    Args:
-        ancestor: bool [R, N, M], True where query node i sees drafted node j.
-        length: int64 [B], committed slots per row; drafted node j of row b is in slot length[b] + j.
-        width: The maximum of `length`, on the host.
-        uniform: Whether every row has this length, on the host.
-        hidden: bool [B, P], committed slots that are never visible (left padding), or None.
-        dtype: The dtype of the bias.
-    """
+    `ancestor` bool [R, N, M] is True where query node i sees drafted node j, which is in slot length[b] + j; `length`
+    int64 [B]. On the host, `width` is the maximum of `length` and `uniform` whether all are equal. `hidden` bool [B, P]
+    marks committed slots that are never visible (left padding)."""
     low = torch.finfo(dtype).min
     queries, nodes = ancestor.shape[-2:]
     zero = torch.zeros((), dtype=dtype, device=length.device)
@@ -58,19 +50,11 @@ def select_path(
     valid: Tensor | None,
     descend: bool,
 ) -> Tensor:
-    """Return the accepted node of each row, int64 [B]; the root (node 0) if nothing else passes.
-
-    Args:
-        threshold: float [B, N]; node i passes when uniform < threshold, so a threshold of 0 never passes.
-        uniform: float [B, N].
-        parent: int64 [R, N], R in {1, B}.
-        ancestor: bool [R, N, N], own column included.
-        sibling_rank: int64 [R, N].
-        post_rank: int64 [R, N].
-        valid: bool [B, N] or None.
-        descend: True walks down from the root, each time to the first passing sibling (token-wise and recursive rules).
-            False takes the first passing node in post-order (block and traversal verification).
-    """
+    """Return the accepted node of each row, int64 [B]; the root (node 0) if nothing else passes. Node i passes when
+    uniform < threshold, both float [B, N]. Parents and ranks are int64 [R, N], R in {1, B}; `ancestor` is bool [R, N,
+    N], own column included; `valid` is bool [B, N]. With `descend` it walks down, each time to the first passing
+    sibling (token-wise and recursive rules). Otherwise it takes the first passing node in post-order (block and
+    traversal verification)."""
     expect("threshold", threshold, WIDE, None, None)
     batch, nodes = threshold.shape
     expect("uniform", uniform, WIDE, batch, nodes)
@@ -91,16 +75,8 @@ def accepted_path(
     depth: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the node of `select_path` int64 [B], its path [B, D + 1] and its depth [B], in a launch where kernels run.
-
-    Args:
-        threshold: float [B, N].
-        uniform: float [B, N].
-        shape: The parents, ancestors, sibling ranks and post-order ranks, as in `select_path`.
-        valid: bool [B, N] or None.
-        descend: As in `select_path`.
-        path: int64 [R, N, D + 1], the path of every node.
-        depth: int64 [R, N], the depth of every node.
-    """
+    `shape` holds parents, ancestors, sibling ranks and post-order ranks; `path` int64 [R, N, D + 1] and `depth` int64
+    [R, N] are those of every node."""
     if not on_kernels(threshold):
         node = select_path(threshold, uniform, *shape, valid, descend)
         return node, take_node(path, node), take_node(depth, node)
@@ -140,17 +116,9 @@ def _below_root(valid: Tensor) -> Tensor:
 
 
 def move_slots(keys: Tensor, values: Tensor, length: Tensor, source: Tensor) -> None:
-    """Copy slot length[b] + source[b, r] to slot length[b] + r for every r, layer and head, in place.
-
-    Rows whose path is 0, 1, 2, ... stay untouched. A source is never below r, so each slot is read before it is
-    written.
-
-    Args:
-        keys: [layers, rows, heads, slots, dim], of any dtype.
-        values: [layers, rows, heads, slots, dim], with another dim if necessary.
-        length: int64 [rows].
-        source: int64 [rows, W], ascending along a path and never below r; r where nothing moves.
-    """
+    """Copy slot length[b] + source[b, r] to slot length[b] + r for every r, layer and head, in place. Keys and values
+    are [layers, rows, heads, slots, dim]; `source` int64 [rows, W] is ascending along a path and r where nothing moves.
+    It is never below r, so each slot is read before it is written."""
     expect("keys", keys, frozenset({keys.dtype}), None, len(length), None, None, None)
     expect("values", values, frozenset({keys.dtype}), *keys.shape[:4], None)
     expect("length", length, INDEX, None)

@@ -1,15 +1,11 @@
 """Categorical distributions ("laws"): softmax, row statistics, look-ups at drafted tokens, and residuals.
 
-A law [B, M, V] is a tensor of probabilities or, for kernels, a `LogLaw`: scores with row statistics, from which kernels
-compute probabilities on the fly, so that no tensor as wide as the vocabulary is written. For drafters with a reduced
-vocabulary it may be a `ReducedLaw` in the references.
-
-Dtypes: float32 for scores of 16 and 32 bits, float64 for float64. NaN: a row of scores with NaN or +Inf, or of -Inf
-alone, is a law of NaN; NaN thresholds pass nothing, and an invalid residual becomes p. The log-sum-exp of such a row is
-NaN (-Inf for a row of -Inf) and its best id is in range, so only this row is bad. Ties: the lowest id. Strides: any,
-but 1 along the vocabulary. Kernels sum tiles in a fixed order, so launches are reproducible; they differ from the
-references in rounding.
-"""
+A law [B, M, V] is a tensor of probabilities or, for kernels, a `LogLaw`: scores with row statistics, so that no tensor
+as wide as the vocabulary is written. In the references it may be a `ReducedLaw`. Probabilities are float32 for scores
+of 16 and 32 bits, float64 for float64. A row of scores with NaN or +Inf, or of -Inf alone, is a law of NaN; NaN
+thresholds pass nothing, and an invalid residual becomes p. The log-sum-exp of such a row is NaN (-Inf for a row of
+-Inf) and its best id is in range. Ties: the lowest id. Strides: any, but 1 along the vocabulary. Kernels sum tiles in a
+fixed order; they differ from the references in rounding."""
 
 from __future__ import annotations
 
@@ -25,7 +21,6 @@ from mmspec.kernels.reduced_law import ReducedLaw
 
 
 def dense(law: Tensor | LogLaw | ReducedLaw) -> Tensor:
-    """Return the probabilities of a law, float [B, M, V]."""
     if isinstance(law, ReducedLaw):
         return law.dense()
     if not isinstance(law, LogLaw):
@@ -59,7 +54,6 @@ def ratio_of(p: Tensor, q: Tensor) -> Tensor:
 
 
 def law_of(scores: Tensor) -> Tensor:
-    """Return softmax(scores) over the last axis, in float64 for float64 scores and float32 otherwise."""
     return torch.softmax(scores, -1, dtype=wide(scores.dtype))
 
 
@@ -70,11 +64,6 @@ def law_rows(scores: Tensor) -> Tensor | LogLaw:
 
 
 def check_laws(p: Tensor | LogLaw | ReducedLaw, q: Tensor | LogLaw | ReducedLaw) -> None:
-    """Check that p and q have the same batch and vocabulary, and dense rows.
-
-    Raises:
-        ValueError: They differ, or a tensor has another dtype or layout.
-    """
     for name, law in (("p", p), ("q", q)):
         if isinstance(law, LogLaw | ReducedLaw):
             continue
@@ -85,15 +74,8 @@ def check_laws(p: Tensor | LogLaw | ReducedLaw, q: Tensor | LogLaw | ReducedLaw)
 
 
 def mass_at(law: Tensor | LogLaw | ReducedLaw, row: Tensor, token: Tensor) -> Tensor:
-    """Return law[b, row, token], float [B, N].
-
-    Rows and tokens out of range are clamped: they belong to the root, leaves or invalid nodes.
-
-    Args:
-        law: float [B, M, V].
-        row: int64 [N] or [R, N], R in {1, B}.
-        token: int64 [B, N].
-    """
+    """Return law[b, row, token], float [B, N], of a law [B, M, V]; row int64 [N] or [R, N], token int64 [B, N]. Rows
+    and tokens out of range are clamped: they belong to the root, leaves or invalid nodes."""
     expect("token", token, INDEX, law.shape[0], None)
     row = row if row.dim() == 2 else row[None]
     expect_rows("row", row, law.shape[0], token.shape[1])
@@ -112,14 +94,7 @@ def mass_at_reference(law: Tensor, row: Tensor, token: Tensor) -> Tensor:
 
 
 def residual_mass(p: Tensor, q: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
-    """Return sum_x [alpha p(x) - beta q(x)]+, float [B, M].
-
-    Args:
-        p: float [B, M, V].
-        q: float [B, M, V].
-        alpha: float [B, M].
-        beta: float [B, M].
-    """
+    """Return sum_x [alpha p(x) - beta q(x)]+, float [B, M]; p and q [B, M, V], alpha and beta [B, M]."""
     check_laws(p, q)
     expect("alpha", alpha, WIDE, *q.shape[:2])
     expect("beta", beta, WIDE, *q.shape[:2])
@@ -129,18 +104,9 @@ def residual_mass(p: Tensor, q: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
 def residual_law(
     p: Tensor, q: Tensor, alpha: Tensor, beta: Tensor, token: Tensor | None = None, remove: Tensor | None = None
 ) -> Tensor:
-    """Return the unnormalised [alpha p - beta q]+, or p where that is empty or NaN, float [B, V].
-
-    It writes the whole distribution. Rounds on a GPU sample without that, see `residual_sample`.
-
-    Args:
-        p: float [B, V].
-        q: float [B, V].
-        alpha: float [B].
-        beta: float [B].
-        token: int64 [B, N].
-        remove: bool [B, N], tokens whose residual is 0; None for none.
-    """
+    """Return the unnormalised [alpha p - beta q]+, or p where that is empty or NaN, float [B, V]; alpha and beta are
+    [B]. The tokens int64 [B, N] marked in `remove` bool [B, N] get 0. Rounds on a GPU do not write it, see
+    `residual_sample`."""
     rest = torch.addcmul(p * alpha[:, None], q, beta[:, None], value=-1).clamp_(min=0)
     if remove is not None:
         rest.scatter_reduce_(1, token, torch.where(remove, 0.0, torch.inf).to(rest.dtype), "amin")
@@ -149,28 +115,14 @@ def residual_law(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowStats:
-    """The statistics of rows of scores.
-
-    Attributes:
-        law: The rows as laws; its `stats` [B, M, 3] hold lse, 1 / T and the floor.
-        top: float [B, M], the largest scaled score.
-        best: int64 [B, M], the id of the largest score.
-    """
-
-    law: LogLaw
-    top: Tensor
-    best: Tensor
+    law: LogLaw  # its `stats` [B, M, 3] hold lse, 1 / T and the floor
+    top: Tensor  # float [B, M], the largest scaled score
+    best: Tensor  # int64 [B, M], the id of the largest score
 
 
 def row_stats(scores: Tensor, inverse: Tensor | None = None, floor: Tensor | None = None) -> RowStats:
-    """Return the statistics of rows.
-
-    Args:
-        scores: float [B, M, V].
-        inverse: float32 or float64 [B], 1 / T of each request, None for 1.
-        floor: float [B, M]; scaled scores below it are outside the law (see `truncation_floor`), None for no floor. At
-            most the largest score.
-    """
+    """Return the statistics of scores [B, M, V]. `inverse` [B] is 1 / T, None for 1. Scaled scores below `floor` [B, M]
+    are outside the law (see `truncation_floor`); it is at most the largest score."""
     expect("scores", scores, FLOATS, None, None, None)
     expect_dense("scores", scores)
     if inverse is not None:
@@ -198,14 +150,8 @@ def row_stats_reference(scores: Tensor, inverse: Tensor | None = None, floor: Te
 
 
 def best_match(scores: Tensor, value: Tensor, parent: Tensor, live: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the best ids of all rows, int64 [B, N], and 1 where a node has its parent's best id, float32 [B, N].
-
-    Args:
-        scores: float [B, N, V].
-        value: int64 [B, N], the drafted tokens.
-        parent: int64 [R, N], R in {1, B}.
-        live: bool [B, N], the nodes that count; None for all.
-    """
+    """Return the best ids of all rows, int64 [B, N], and 1 where a node has its parent's best id, float32 [B, N], of
+    scores [B, N, V], drafted tokens int64 [B, N], parents int64 [R, N] and the nodes `live` bool [B, N] that count."""
     expect("scores", scores, FLOATS, *value.shape, None)
     expect("value", value, INDEX, None, None)
     expect_rows("parent", parent, *value.shape)

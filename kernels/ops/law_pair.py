@@ -1,8 +1,5 @@
-"""Both distributions of a draft, and their probabilities of the drafted tokens, in two launches.
-
-The first launch reads all scores of the target and of the drafter, the second sums up every row and looks the tokens
-up.
-"""
+"""Both distributions of a draft, and their probabilities of the drafted tokens, in two launches: the first reads all
+scores of the target and the drafter, the second sums up every row and looks the tokens up."""
 
 from __future__ import annotations
 
@@ -17,37 +14,18 @@ from mmspec.kernels.log_law import LogLaw
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LawPair:
-    """Two distributions and their probabilities of every node's own token.
-
-    Attributes:
-        p: [B, N, V], the target's distribution after each node.
-        q: [B, M, V], the drafter's distributions.
-        child_p: float [B, N], p after the parent.
-        child_q: float [B, N], q in the row from which the node was drawn.
-        token: int64 [B, N], clamped to the vocabulary.
-        row: int64 [N], the row of q for each node's children, clamped.
-        origin: int64 [R, N], the row of q from which each node was drawn.
-    """
-
-    p: Tensor | LogLaw
-    q: Tensor | LogLaw
-    child_p: Tensor
-    child_q: Tensor
-    token: Tensor
-    row: Tensor
-    origin: Tensor
+    p: Tensor | LogLaw  # [B, N, V], the target's distribution after each node
+    q: Tensor | LogLaw  # [B, M, V], the drafter's distributions
+    child_p: Tensor  # float [B, N], p after the parent
+    child_q: Tensor  # float [B, N], q in the row from which the node was drawn
+    token: Tensor  # int64 [B, N], clamped to the vocabulary
+    row: Tensor  # int64 [N], the row of q for each node's children, clamped
+    origin: Tensor  # int64 [R, N], the row of q from which each node was drawn
 
 
 def law_pair(target: Tensor, drafter: Tensor, parent: Tensor, row: Tensor, value: Tensor) -> LawPair:
-    """Return the softmax of both scores, and their probabilities of the drafted tokens.
-
-    Args:
-        target: float [B, N, V].
-        drafter: float [B, M, V].
-        parent: int64 [R, N], R in {1, B}.
-        row: int64 [N], the row of `drafter` for each node's children, -1 for none.
-        value: int64 [B, N], the drafted tokens.
-    """
+    """Return the pair of scores [B, N, V] and [B, M, V], for parents int64 [R, N] and drafted tokens int64 [B, N].
+    `row` int64 [N] is the drafter's row for each node's children, -1 for none."""
     expect("target", target, FLOATS, None, None, None)
     expect("drafter", drafter, FLOATS, target.shape[0], None, target.shape[2])
     expect("row", row, INDEX, target.shape[1])

@@ -1,9 +1,8 @@
-"""Pooled weights of drafted image codes and their neighbours: LANTERN and Grouped Speculative Decoding.
+"""Pooled weights of drafted image codes and their neighbours: the arithmetic of LANTERN and Grouped Speculative
+Decoding.
 
-The arithmetic of relaxed rules. Sums run in the dtype of the distributions: neighbours in the table's order, members in
-order of rank. Codes without a row in the table have no neighbours. Of equally likely codes the lower id ranks higher. A
-distribution of NaN adds nothing.
-"""
+Sums run in the dtype of the distributions: neighbours in the table's order, members in order of rank. Codes without a
+row in the table have no neighbours. Of equally likely codes the lower id ranks higher. A law of NaN adds nothing."""
 
 from __future__ import annotations
 
@@ -16,14 +15,8 @@ from mmspec.kernels.log_law import LogLaw
 
 
 def borrowed_mass(law: Tensor, token: Tensor, table: Tensor, budget: Tensor) -> Tensor:
-    """Return the mass of the longest run of nearest codes that stays within the budget, float [B, n].
-
-    Args:
-        law: float [B, n, V].
-        token: int64 [B, n].
-        table: int64 [K, k], nearest first, K <= V.
-        budget: float [B, n].
-    """
+    """Return the mass of the longest run of nearest codes within the budget, float [B, n], as the budget; `law` [B, n,
+    V], token int64 [B, n], table int64 [K, k], nearest first, K <= V."""
     expect("law", law, WIDE, None, None, None)
     expect_dense("law", law)
     expect("token", token, INDEX, *law.shape[:2])
@@ -47,20 +40,10 @@ def borrowing_thresholds(
     p: Tensor | LogLaw, q: Tensor | LogLaw | None, row: Tensor, token: Tensor, exact: Tensor, table: Tensor,
     budget: tuple[float, float], live: Tensor | None,
 ) -> Tensor:  # fmt: skip
-    """Return min(1, (p(x) + C) / q(x)) of the nodes of a chain, float [B, N]; C is the borrowed mass of each node's code x.
-
-    Nodes that borrow nothing keep the exact threshold. The root and nodes that do not count have 0.
-
-    Args:
-        p: float [B, N, V], the target's distribution after each node.
-        q: float [B, M, V], the distributions that codes were drawn from; None where q is treated as 1.
-        row: int64 [N], the row of q for the node behind each node.
-        token: int64 [B, N].
-        exact: float [B, N], the exact rule's thresholds.
-        table: int64 [K, k], nearest first, K <= V.
-        budget: A constant and a factor of p(x), whose sum is the budget.
-        live: bool [B, N], the nodes that count; None for all.
-    """
+    """Return min(1, (p(x) + C) / q(x)) of the nodes of a chain, float [B, N]; C is the borrowed mass of each node's
+    code x. p is [B, N, V], q [B, M, V], None where it is treated as 1; row int64 [N] is q's for the node behind each
+    node. The budget is a constant plus a factor of p(x). Nodes that borrow nothing keep the threshold in `exact` [B,
+    N]. The root and nodes that do not count in `live` have 0."""
     expect("token", token, INDEX, *p.shape[:2])
     expect("exact", exact, WIDE, *p.shape[:2])
     expect("row", row, INDEX, p.shape[1])
@@ -86,17 +69,8 @@ def borrowing_thresholds_reference(
 
 
 def ranked_window(p: Tensor, token: Tensor, below: int, above: int) -> tuple[Tensor, Tensor]:
-    """Return the codes around a code in the ranking of p.
-
-    Args:
-        p: float [B, n, V].
-        token: int64 [B, n].
-        below: The number of less likely codes (of positive p).
-        above: The number of likelier codes.
-
-    Returns:
-        Their ids, int64 [B, n, below + above], and their p, float; -Inf and Inf for codes past the ends of the ranking.
-    """
+    """Return the codes around a code in the ranking of p [B, n, V], int64 [B, n, below + above], and their p. Less
+    likely codes have a positive p. Past the ends of the ranking p is -Inf and Inf."""
     expect("p", p, WIDE, None, None, None)
     expect_dense("p", p)
     expect("token", token, INDEX, *p.shape[:2])
@@ -119,14 +93,7 @@ def ranked_window_reference(p: Tensor, token: Tensor, below: int, above: int) ->
 
 
 def pooled_mass(law: Tensor, token: Tensor, member: Tensor, inside: Tensor) -> Tensor:
-    """Return the probability of the token and its selected members together, float [B, n].
-
-    Args:
-        law: float [B, n, V].
-        token: int64 [B, n].
-        member: int64 [B, n, G].
-        inside: bool [B, n, G], the members that count.
-    """
+    """Return the probability of the token int64 [B, n] and its members int64 [B, n, G] marked `inside`, float [B, n]."""
     expect("law", law, WIDE, *token.shape, None)
     expect_dense("law", law)
     expect("member", member, INDEX, *token.shape, None)

@@ -1,12 +1,9 @@
 """Distributions over few tokens: the tokens and their probabilities, never spread over the vocabulary.
 
 The tokens are those of a drafter with a reduced vocabulary, or the few that a table stores for each node. Outside them
-q is 0, so p counts there only in total. Every sum over the vocabulary in a rule is thus a sum over these tokens and a
-single entry for all others. With 4,096 of 49,152 tokens a sampled tree is verified with a twelfth of the work and
-memory. Only the residual after the accepted node is as wide as the vocabulary, once per row.
-
-Only the reference ops use this form. Kernels compute probabilities on the fly, from spread scores.
-"""
+q is 0, so p counts there only in total, and a sum over the vocabulary is a sum over these tokens and an entry for all
+others. Only the residual after the accepted node is as wide as the vocabulary, once per row. Only the references use
+this form."""
 
 from __future__ import annotations
 
@@ -19,16 +16,10 @@ from torch.nn.functional import pad
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReducedLaw:
-    """Distributions [B, M, V] that are 0 except at some tokens.
+    """Distributions [B, M, V] that are 0 except at some tokens."""
 
-    Attributes:
-        mass: float [B, M, k], the probabilities of these tokens.
-        ids: int64 [k], the tokens, ascending; or [B, M, k], the tokens of each distribution, -1 for no token.
-        vocab: V.
-    """
-
-    mass: Tensor
-    ids: Tensor
+    mass: Tensor  # float [B, M, k], the probabilities of these tokens
+    ids: Tensor  # int64 [k], ascending, or [B, M, k] of each distribution, -1 for no token
     vocab: int
 
     @property
@@ -45,11 +36,10 @@ class ReducedLaw:
 
     @property
     def shared(self) -> bool:
-        """Whether all distributions are over the same tokens."""
         return self.ids.dim() == 1
 
     def index_select(self, dim: int, index: Tensor) -> ReducedLaw:
-        """Select rows int64 [m], as `Tensor.index_select` along axis 1."""
+        """Select rows int64 [m] along axis 1."""
         if dim != 1:
             raise ValueError(f"dim: expected 1, the axis of rows, got {dim}")
         ids = self.ids if self.shared else self.ids.index_select(1, index)
@@ -62,12 +52,7 @@ class ReducedLaw:
         return ReducedLaw(self.mass[row, node][:, None], ids, self.vocab)
 
     def place(self, token: Tensor, row: Tensor) -> Tensor:
-        """Return the column in `mass` of each token, k for other tokens.
-
-        Args:
-            token: int64 [B, N].
-            row: int64 [N] or [R, N], the distribution in which each token is looked up.
-        """
+        """Return the column in `mass` of each token int64 [B, N] in its row int64 [N] or [R, N], k for other tokens."""
         count = self.ids.shape[-1]
         if self.shared:
             at = torch.searchsorted(self.ids, token)
@@ -76,7 +61,6 @@ class ReducedLaw:
         return torch.where(equal.any(-1), equal.int().argmax(-1), count)
 
     def dense(self) -> Tensor:
-        """Return float [B, M, V], the probabilities of all tokens."""
         zeros = self.mass.new_zeros(self.shape)
         if self.shared:
             return zeros.index_copy_(-1, self.ids, self.mass)
@@ -87,12 +71,8 @@ class ReducedLaw:
         return pad(self.mass, (0, 1))
 
     def lumped(self, p: Tensor, row: Tensor) -> Tensor:
-        """Reduce a distribution to the tokens of this law and the sum of all others, float [B, N, k + 1].
-
-        Args:
-            p: float [B, N, V].
-            row: int64 [N], the row of this law with the tokens of each node.
-        """
+        """Reduce p [B, N, V] to the tokens of the rows int64 [N] of this law and the sum of all others, float [B, N, k
+        + 1]."""
         if self.shared:
             own = p.index_select(2, self.ids)
         else:
@@ -102,18 +82,13 @@ class ReducedLaw:
         return torch.cat((own, rest[..., None]), -1)
 
     def _ids_of(self, row: Tensor) -> Tensor:
-        """Return the tokens of rows int64 [N] or [R, N], int64 [B, N, k]."""
         if row.dim() == 1 or len(row) == 1:
             return self.ids.index_select(1, row.flatten())
         return self.ids.gather(1, row[..., None].expand(-1, -1, self.ids.shape[-1]))
 
 
 def spread_scores(scores: Tensor, ids: Tensor, vocab: int) -> Tensor:
-    """Spread scores [B, M, k] of the tokens `ids`, int64 [k] or [B, M, k] as in `ReducedLaw`, over the vocabulary.
-
-    Returns:
-        float [B, M, V], with minus infinity elsewhere.
-    """
+    """Spread scores [B, M, k] of the tokens `ids`, as in `ReducedLaw`, over the vocabulary; -Inf elsewhere."""
     spread = scores.new_full((*scores.shape[:-1], vocab), -torch.inf)
     if ids.dim() == 1:
         return spread.index_copy_(-1, ids, scores)

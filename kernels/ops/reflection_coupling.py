@@ -1,8 +1,7 @@
 """Reflection-maximal coupling of two isotropic Gaussians of equal scale.
 
 float32 or float64, summed in that dtype. A value, mean or scale of NaN gives a threshold that passes nothing. Strides:
-any; kernels copy tensors that are not dense along the components. Equal means give threshold 1 and the value itself.
-"""
+any. Equal means give threshold 1 and the value itself."""
 
 from __future__ import annotations
 
@@ -13,16 +12,9 @@ from mmspec.kernels.log_law import TINY
 
 
 def log_ratio(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
-    """Return log p(x) / q(x) for p = N(mean, scale^2) and q = N(draft_mean, scale^2), float [...].
-
-    With z = (x - draft_mean) / scale and D = (draft_mean - mean) / scale this is -(|z + D|^2 - |z|^2) / 2.
-
-    Args:
-        value: float [..., d].
-        draft_mean: float [..., d].
-        mean: float [..., d].
-        scale: float [..., 1], or [..., d] for a scale per component.
-    """
+    """Return log p(x) / q(x) for p = N(mean, scale^2) and q = N(draft_mean, scale^2), float [...]: with z = (x -
+    draft_mean) / scale and D = (draft_mean - mean) / scale it is -(|z + D|^2 - |z|^2) / 2. The scale is [..., 1] or
+    [..., d]."""
     _check(value, draft_mean, mean, scale)
     if on_kernels(value):
         from mmspec.kernels.gpu.reflection_coupling import launch_log_ratio
@@ -43,10 +35,8 @@ def reflect_threshold(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Te
 
 
 def reflect_point(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
-    """Return the rejected value's mirror image, a sample of p: mean + scale (z - 2 (e z) e), e = D / |D|.
-
-    The arguments are those of `log_ratio`.
-    """
+    """Return the rejected value's mirror image, a sample of p: mean + scale (z - 2 (e z) e), e = D / |D|, see
+    `log_ratio`."""
     _check(value, draft_mean, mean, scale)
     if on_kernels(value):
         from mmspec.kernels.gpu.reflection_coupling import launch_reflect_point

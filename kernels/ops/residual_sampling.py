@@ -1,15 +1,10 @@
 """Sampling of the value after an accepted path, from a residual that is never written out.
 
-Every residual of the rules has one of three forms of p and q at the accepted node (`Residual`). An exponential race
-over the vocabulary samples from it without a norm: the value with the largest r(x) / e(x) wins, where e(x) = -log u(x)
-and every value has a lane of the stream (the Gumbel trick with a logarithm less). Lanes depend on values only, and a
-row's numbers do not depend on its slot in the batch.
-
-Exact. Kernel and reference race over the same numbers and agree unless two paces are equal up to rounding. Rules race
-where kernels run and invert a single uniform on a CPU, which is cheaper there: exact too, but another value for the
-same key. Ties: the lowest id. A value with r(x) = 0 never wins. Where r is empty or NaN, p races instead; where p is
-NaN, the result is an id in range.
-"""
+An exponential race over the vocabulary samples from a `Residual` without a norm: the value with the largest r(x) / e(x)
+wins, where e(x) = -log u(x) and every value has a lane of the stream (the Gumbel trick with a logarithm less). Exact.
+Kernel and reference agree unless two paces are equal up to rounding. On a CPU rules invert a single uniform, which is
+cheaper there: exact too, but another value for the same key. Ties: the lowest id. Where r is empty or NaN, p races
+instead; where p is NaN, the result is an id in range."""
 
 from __future__ import annotations
 
@@ -41,15 +36,8 @@ def residual_weights(residual: Residual, node: Tensor) -> Tensor:
 def residual_sample(
     residual: Residual, node: Tensor, seeds: Tensor, stream: int | Tensor, uniform: Tensor | None = None
 ) -> Tensor:
-    """Draw the value after `node` int64 [B] for each row, int64 [B].
-
-    Args:
-        residual: The residual of every node.
-        node: int64 [B].
-        seeds: int64 [B], see `counter.uniforms`.
-        stream: The stream, in which value x has lane x.
-        uniform: float64 [B, V] in [0, 1), to replace the stream's numbers.
-    """
+    """Draw the value after `node` int64 [B] for each row, int64 [B]; value x has lane x of the stream (see
+    `counter.uniforms`). `uniform` float64 [B, V] in [0, 1) replaces its numbers."""
     _check(residual, node)
     expect("seeds", seeds, INDEX, len(node))
     if uniform is not None:
@@ -75,13 +63,8 @@ def _check(residual: Residual, node: Tensor) -> None:
 
 
 def residual_sample_reference(weight: Tensor, p: Tensor, uniform: Tensor) -> Tensor:
-    """Return the winners of races with explicit uniforms, int64 [B].
-
-    Args:
-        weight: float [B, V], see `residual_weights`.
-        p: float [B, V], which races where the weights are empty or NaN.
-        uniform: float64 [B, V] in [0, 1).
-    """
+    """Return the winners of races with explicit uniforms float64 [B, V], int64 [B]; p [B, V] races where the weights
+    [B, V] of `residual_weights` are empty or NaN."""
     weight = torch.where(weight.sum(-1, keepdim=True) > 0, weight, p)
     pace = weight.double() / -uniform.double().clamp(SMALLEST, 1 - SMALLEST).log()
     return torch.where(weight > 0, pace, -1.0).argmax(-1)

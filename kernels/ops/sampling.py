@@ -1,14 +1,9 @@
 """Sampling from scores: truncation by top-k and top-p, and draws from a distribution with explicit uniforms.
 
-The kernels find the cut by pivots: the number or the mass of the scores above 15 points, twice, narrows it to a short
-list, which is searched by integers of the same order. No row is sorted. Ties at the cut all stay, in kernel and
-reference, so the result depends on the scores alone.
-
-top-p keeps a value if strictly likelier values have at most mass p of the distribution so far: "top_k_first" measures
-this within the top k, "top_p_first" over all values. Masses are summed in float32 (float64 for float64 scores), so a
-cut may differ by a value within rounding of p. A row with NaN or +Inf gives NaN, a row of -Inf gives -Inf; both are
-laws of NaN.
-"""
+Kernels find the cut by pivots, without sorting. Ties at the cut all stay. top-p keeps a value if strictly likelier
+values have at most mass p of the distribution so far: "top_k_first" measures this within the top k, "top_p_first" over
+all values. Masses are summed in float32 (float64 for float64 scores), so a cut may differ by a value within rounding of
+p. A row with NaN or +Inf gives NaN, a row of -Inf gives -Inf; both are laws of NaN."""
 
 from __future__ import annotations
 
@@ -21,14 +16,8 @@ from mmspec.kernels.dispatch import FLOATS, WIDE, expect, expect_dense, on_kerne
 
 
 def sample_categorical(weight: Tensor, uniform: Tensor) -> Tensor:
-    """Draw an index per row by inversion, int64 [...].
-
-    The sums run in float64. An index of weight 0 is never returned, even at uniform 0.
-
-    Args:
-        weight: float [..., V], at least 0 and with a positive entry.
-        uniform: float [...] in [0, 1).
-    """
+    """Draw an index per row by inversion, int64 [...], from weights [..., V] with a positive entry and uniforms [...]
+    in [0, 1). The sums run in float64. An index of weight 0 is never returned, even at uniform 0."""
     total = weight.cumsum(-1, dtype=torch.float64)
     whole = total[..., -1:].contiguous()
     at = torch.searchsorted(total, uniform.double()[..., None] * whole, right=True)
@@ -41,15 +30,8 @@ def truncation_floor(
     scores: Tensor, top_k: int = 0, top_p: float = 1.0, inverse: Tensor | None = None,
     order: Literal["top_k_first", "top_p_first"] = "top_k_first",
 ) -> Tensor:  # fmt: skip
-    """Return the smallest scaled score that each row keeps, float [B, M], the floor of `row_stats`.
-
-    Args:
-        scores: float [B, M, V].
-        top_k: The number of scores to keep, 0 for all.
-        top_p: The mass to keep, 1 for all.
-        inverse: float [B], 1 / T, None for 1.
-        order: Which of the two is applied first.
-    """
+    """Return the smallest scaled score that each row of scores [B, M, V] keeps, float [B, M], the floor of `row_stats`.
+    A `top_k` of 0 and a `top_p` of 1 keep all; `inverse` [B] is 1 / T."""
     expect("scores", scores, FLOATS, None, None, None)
     expect_dense("scores", scores)
     if inverse is not None:
@@ -67,10 +49,8 @@ def truncation_floor(
 def truncated_scores(
     scores: Tensor, top_k: int, top_p: float, order: Literal["top_k_first", "top_p_first"] = "top_k_first"
 ) -> Tensor:
-    """Return scores [..., V] with -Inf for those that top-k or top-p removes.
-
-    A CPU sorts for top-p, and of equal scores at the cut it keeps those that sort first; kernels keep all of them.
-    """
+    """Return scores [..., V] with -Inf for those that top-k or top-p removes. A CPU sorts for top-p, and of equal
+    scores at the cut it keeps those that sort first; kernels keep all of them."""
     if on_kernels(scores) and (0 < top_k < scores.shape[-1] or top_p < 1):
         from mmspec.kernels.gpu.sampling import launch_mask
 

@@ -1,9 +1,8 @@
 """Sequential rejection of siblings: two scalars per node hold the whole residual.
 
 Unreachable nodes (after a weight of 1) have finite values that are never used. NaN in a distribution makes its
-children's weights NaN, which pass nothing. Kernels reject the children of a whole tree (`reject_tree`), with a launch
-for all nodes that are ready; the references go rank by rank.
-"""
+children's weights NaN, which pass nothing. Kernels reject the children of a whole tree (`reject_tree`); the references
+go rank by rank."""
 
 from __future__ import annotations
 
@@ -18,18 +17,9 @@ from mmspec.kernels.log_law import TINY, LogLaw, RejectionOrder
 
 
 def mass_left(q: Tensor, token: Sequence[Tensor], drawn: Sequence[Tensor] | None) -> list[Tensor]:
-    """Return the mass of q before each rank of children, after earlier children's tokens are removed.
-
-    It is summed over the remaining tokens, not subtracted from 1: nearly all of q may be on the first child.
-
-    Args:
-        q: float [B, M, V], sorted by falling number of children.
-        token: Per rank int64 [B, n], the child's token for the first n nodes.
-        drawn: Per rank bool [B, n], whether the child exists; None for all.
-
-    Returns:
-        Per rank float [B, n], 1 at rank 0.
-    """
+    """Return the mass of q before each rank of children, after earlier children's tokens are removed: per rank [B, n],
+    1 at rank 0. It is summed over the remaining tokens, not subtracted from 1: nearly all of q may be on the first
+    child. q is [B, M, V], sorted by falling number of children; per rank, `token` int64 and `drawn` bool are [B, n]."""
     if not token:
         return []
     check_ranks("token", token, INDEX, q.shape)
@@ -50,23 +40,13 @@ def mass_left(q: Tensor, token: Sequence[Tensor], drawn: Sequence[Tensor] | None
 def reject_siblings(
     p: Tensor, q: Tensor, weight: Tensor, child: Sequence[Tensor], drawn: Sequence[Tensor] | None
 ) -> tuple[list[Tensor], Tensor]:
-    """Return the weights of the children of M nodes, and the nodes' state after the rejection of every child.
-
-    Let r = [alpha p - beta q]+ be the residual before a child x, s its distribution (q, or the remaining q,
+    """Return the weights [B, n] of the children per rank, and a, A and B of the M nodes, [3, B, M], after all
+    rejections. Let r = [alpha p - beta q]+ be the residual before a child x, s its distribution (q, or the remaining q,
     renormalised) and a the node's weight. The child's weight is min(1, a r(x) / s(x)), or 0 where q(x) is 0. Its
-    rejection gives Z = sum [a r - s]+, then a <- Z / (Z + 1 - a) and r <- [a r - s]+ / Z. The state holds A = a alpha
-    and B = a beta, which need no division by Z. Nodes of weight 1 stay at weight 1, as in recursive rejection.
-
-    Args:
-        p: float [B, M, V], the distribution after the node; nodes are sorted by falling number of children.
-        q: float [B, M, V], the distribution that its children were drawn from.
-        weight: float [B, M].
-        child: Per sibling rank float [4, B, n] for the first n nodes: p, q and s at the child's token, and s / q.
-        drawn: Per sibling rank bool [B, n], whether the child exists; None for all.
-
-    Returns:
-        Per rank the child's weight [B, n]; and a, A and B of the nodes, [3, B, M].
-    """
+    rejection gives Z = sum [a r - s]+, then a <- Z / (Z + 1 - a) and r <- [a r - s]+ / Z. A = a alpha and B = a beta
+    need no division by Z. Nodes of weight 1 stay at weight 1, as in recursive rejection. p and q [B, M, V] are sorted
+    by falling number of children; `weight` is [B, M]. Per rank, `child` float [4, B, n] holds p, q and s at the child's
+    token, and s / q; `drawn` is bool [B, n]."""
     check_laws(p, q)
     expect("weight", weight, WIDE, *p.shape[:2])
     for rank, values in enumerate(child):
@@ -96,11 +76,7 @@ def reject_siblings(
 
 
 def check_ranks(name: str, ranks: Sequence[Tensor], dtypes: frozenset[torch.dtype], shape: Sequence[int]) -> None:
-    """Check that every rank is [B, n], with n at most that of the rank before.
-
-    Raises:
-        ValueError: A rank has another shape or dtype.
-    """
+    """Check that every rank is [B, n], with n at most that of the rank before."""
     most = shape[1]
     for rank, tensor in enumerate(ranks):
         expect(f"{name}[{rank}]", tensor, dtypes, shape[0], None)
@@ -111,21 +87,9 @@ def check_ranks(name: str, ranks: Sequence[Tensor], dtypes: frozenset[torch.dtyp
 
 
 def reject_chain(p: Tensor, q: Tensor, weight: Tensor, child: Tensor, drawn: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Do the same as `reject_siblings` along a chain, where every node's only child is the next node.
-
-    The weights are a walk of a number per row, and operations as wide as the vocabulary run once for all nodes. The
-    results are bitwise those of a call per node.
-
-    Args:
-        p: float [B, M, V], dense: where kernels run, calls per node are used.
-        q: float [B, M, V], dense.
-        weight: float [B, 1], of the first node.
-        child: float [4, B, M].
-        drawn: bool [B, M] or None.
-
-    Returns:
-        The children's weights [B, M]; and a, A and B of the nodes, [3, B, M].
-    """
+    """Do the same as `reject_siblings` along a chain, bit for bit: operations as wide as the vocabulary run once for
+    all nodes. p and q are dense [B, M, V], weight [B, 1] of the first node, child [4, B, M], drawn bool [B, M]; return
+    [B, M] and [3, B, M]."""
     check_laws(p, q)
     expect("weight", weight, WIDE, p.shape[0], 1)
     expect("child", child, WIDE, 4, *p.shape[:2])
@@ -151,26 +115,10 @@ def reject_tree(
     p: Tensor | LogLaw, q: Tensor | LogLaw, row: Tensor, child_p: Tensor, child_q: Tensor, token: Tensor,
     order: RejectionOrder, live: Tensor | None, post: bool, replacement: bool,
 ) -> Tensor:  # fmt: skip
-    """Reject the children of every node of a tree, where kernels run.
-
-    The results are those of `reject_siblings` for every parent, with the root first (`post`) or all at weight 1.
-
-    Args:
-        p: float [B, N, V], the distribution after each node.
-        q: float [B, M, V], the distributions that children were drawn from.
-        row: int64 [N], the row of q for each node's children.
-        child_p: float [B, N], p of each node's own token after its parent.
-        child_q: float [B, N], q of each node's own token.
-        token: int64 [B, N].
-        order: The children and the launches.
-        live: bool [B, N], the nodes that count; None for all.
-        post: A parent starts at its own weight, and its first scalar replaces this weight.
-        replacement: Siblings were drawn with replacement.
-
-    Returns:
-        float [3, B, N]: the weight of every node (with `post` after the rejection of its children), A and B; 1 and 0
-        where a node has no children.
-    """
+    """Reject the children of every node of a tree, where kernels run, as `reject_siblings` does. With `post` the root
+    is first, a parent starts at its own weight, and its first scalar replaces this weight; otherwise all are at weight
+    1. Arguments as in `block_thresholds`; `replacement`: siblings were drawn with it. Return float [3, B, N]: the
+    weight of every node, A and B; 1 and 0 where a node has no children."""
     check_laws(p, q)
     expect("child_p", child_p, WIDE, *p.shape[:2])
     expect("child_q", child_q, WIDE, *p.shape[:2])

@@ -1,9 +1,8 @@
 """Thresholds of siblings that are tested in parallel, and their residuals: target-match and K-SEQ.
 
-Target-match: a mass of NaN makes its own threshold and those of later siblings NaN, which pass nothing. K-SEQ: kernel
-and reference take the same bisection steps. On a bound that is met up to rounding they may end a step, (n - 1) /
-2^STEPS, apart; both ends are valid, so both are exact.
-"""
+Target-match: a mass of NaN makes its own threshold and those of later siblings NaN, which pass nothing. K-SEQ: on a
+bound that is met up to rounding, kernel and reference may end a bisection step, (n - 1) / 2^STEPS, apart; both are
+exact."""
 
 from __future__ import annotations
 
@@ -16,15 +15,8 @@ from mmspec.kernels.log_law import TINY, LogLaw
 
 
 def match_thresholds(mass: Tensor, token: Tensor, earlier: Tensor, live: Tensor | None) -> Tensor:
-    """Return the probability of each node's token among those that earlier siblings left, float [B, N].
-
-    It is p(x) / (1 - sum of p over distinct earlier siblings), and 0 for the token of an earlier sibling.
-
-    Args:
-        mass: float [B, N], p at the node's own token.
-        token: int64 [B, N].
-        earlier: bool [R, N, N], True where column j is an earlier sibling of row i.
-        live: bool [B, N] or None.
+    """Return p(x) / (1 - sum of p over distinct earlier siblings), float [B, N], 0 for the token of an earlier sibling.
+    `mass` [B, N] is p at the own token; `earlier` bool [R, N, N] is True where column j is an earlier sibling of row i.
     """
     expect("mass", mass, WIDE, None, None)
     batch, nodes = mass.shape
@@ -58,16 +50,9 @@ STEPS = 12
 
 
 def kseq_discount(p: Tensor | LogLaw, q: Tensor | LogLaw, count: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rho >= 1 and the scale c of the residual [p - c min(p / rho, q)]+, both float [B, M].
-
-    With beta = sum min(p / rho, q), the smallest valid rho solves 1 - (1 - beta)^n = rho beta. A bisection on [1, n]
-    with a fixed number of steps returns its valid end, which is exact and loses at most (n - 1) / 2^STEPS in rho.
-
-    Args:
-        p: float [B, M, V].
-        q: float [B, M, V].
-        count: int64 [B, M], the number of children drawn, from 0.
-    """
+    """Return rho >= 1 and the scale c of the residual [p - c min(p / rho, q)]+, both float [B, M], for p and q [B, M,
+    V]. With beta = sum min(p / rho, q), the smallest valid rho solves 1 - (1 - beta)^n = rho beta, n int64 [B, M]
+    children. A bisection on [1, n] returns its valid end, which is exact and loses at most (n - 1) / 2^STEPS in rho."""
     check_laws(p, q)
     expect("count", count, INDEX, *p.shape[:2])
     if isinstance(p, LogLaw) or on_kernels(p):
@@ -90,14 +75,7 @@ def kseq_discount_reference(p: Tensor, q: Tensor, count: Tensor) -> tuple[Tensor
 
 
 def kseq_residual(p: Tensor, q: Tensor, rho: Tensor, scale: Tensor) -> Tensor:
-    """Return the unnormalised [p - c min(p / rho, q)]+, or p where that is empty or NaN.
-
-    Args:
-        p: float [B, V].
-        q: float [B, V].
-        rho: float [B].
-        scale: float [B], c.
-    """
+    """Return the unnormalised [p - c min(p / rho, q)]+, or p where that is empty or NaN; p and q [B, V], rho and c [B]."""
     rest = (p - scale[:, None] * torch.minimum(p / rho[:, None], q)).clamp_min(0)
     return torch.where(rest.sum(-1, keepdim=True) > 0, rest, p)
 

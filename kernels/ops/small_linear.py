@@ -1,16 +1,14 @@
 """Linear layers over few rows on a CPU: the form of the matrix product that is fastest there.
 
-A pass over 2 to 64 drafted tokens reads each weight once, like a pass over one token, so it should cost little more. But
-`F.linear` hands the library a wide matrix with few rows and takes a slow path: up to five times a single row's time on
-AVX2 processors. The forms:
+A pass over 2 to 64 drafted tokens reads each weight once, so it should cost little more than a pass over one token. But
+`F.linear` takes a slow path: up to five times a single row's time on AVX2 processors. The forms:
 
 - linear: `F.linear` itself.
 - transposed: the same product with the operands exchanged, (W x^T)^T, which takes a fast path of the same library.
 - packed: oneDNN's product with a copy of the weight in oneDNN's own order, which doubles the memory of the weights.
 
-Which of the first two wins depends on processor, dtype, sizes and threads, so it is measured once in a process for each of
-them. The third is used where it is asked for.
-"""
+Which of the first two wins depends on processor, dtype, sizes and threads, so it is measured once in a process for each
+of them. The third is used where it is asked for."""
 
 from __future__ import annotations
 
@@ -61,19 +59,11 @@ _pinned: ContextVar[str | None] = ContextVar("pinned", default=None)
 def small_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, *, form: str | None = None, alike: Sequence[Tensor] = ()
 ) -> Tensor:
-    """Return x W^T + bias like `F.linear`, in the fastest form; contiguous.
-
-    A single row, more than `MOST_ROWS` rows, other devices than a CPU, gradients, autocast, torch function modes, compiled
-    and traced code, and weights that are no plain dense tensors keep `F.linear`.
-
-    Args:
-        x: float [..., K].
-        weight: float [N, K], of the same dtype.
-        bias: float [N].
-        form: One of `FORMS`; None for the pinned form, or else the measured form.
-        alike: Weights of the same shape that the caller multiplies in turn, on which forms are measured: a weight that is
-            used again at once is still in the processor's cache.
-    """
+    """Return x W^T + bias like `F.linear`, in the fastest form; contiguous. `form` None is the pinned form, or else the
+    measured form. A single row, more than `MOST_ROWS` rows, other devices than a CPU, gradients, autocast, torch
+    function modes, compiled and traced code, and weights that are no plain dense tensors keep `F.linear`. `alike` are
+    weights of the same shape on which forms are measured: a weight that is used again at once is still in the
+    processor's cache."""
     rows = x.numel() // (x.shape[-1] or 1)
     if not 2 <= rows <= MOST_ROWS or not _is_plain(x, weight) or not in_eager_inference():
         return F.linear(x, weight, bias)
@@ -82,7 +72,6 @@ def small_linear(
 
 
 def form_of(weight: Tensor, rows: int, alike: Sequence[Tensor] = ()) -> str:
-    """Return the form of products of `rows` rows with a weight: the pinned form, or the form measured in this process."""
     if (pinned := set_form()) != MEASURED:
         return pinned
     if weight.numel() < _SMALLEST:
@@ -102,10 +91,8 @@ def few_rows(form: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tenso
 
 
 def transposed_product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return `F.linear` of x [..., K] with 1 to `MOST_ROWS` rows, computed as (W x^T)^T over a good number of rows.
-
-    The copy at the end is small beside the weight, and a strided result would send the next product down a slow path.
-    """
+    """Return `F.linear` of 1 to `MOST_ROWS` rows as (W x^T)^T over a good number of rows. The copy at the end is small
+    beside the weight, and a strided result would send the next product down a slow path."""
     flat = x.reshape(-1, x.shape[-1])
     rows = flat.shape[0]
     if padding := _PADDED[rows] - rows:
@@ -123,7 +110,6 @@ _copies: WeakIdKeyDictionary = WeakIdKeyDictionary()
 
 @cache
 def can_pack(dtype: torch.dtype) -> bool:
-    """Return whether this build of torch and this processor have the packed form for a dtype."""
     try:
         weight = torch.ops.mkldnn._reorder_linear_weight(torch.ones(8, 8, dtype=dtype), 8)
         torch.ops.mkldnn._linear_pointwise(torch.ones(2, 8, dtype=dtype), weight, None, "none", [], "")
@@ -133,11 +119,9 @@ def can_pack(dtype: torch.dtype) -> bool:
 
 
 def packed_product(x: Tensor, weight: nn.Parameter, bias: Tensor | None = None) -> Tensor:
-    """Return `F.linear` of x [..., K], computed by oneDNN with a copy of the weight in its own order.
-
-    The bits of a row do not depend on the number of rows. A product sums in longer chains than `F.linear`: its error may be
-    2.3 times as large. The copy is made anew when the weight's memory or version counter changes, see also `forget_changed`.
-    """
+    """Return `F.linear` by oneDNN with a copy of the weight in its own order, renewed when the weight's memory or
+    version counter changes (see also `forget_changed`). A row's bits do not depend on the number of rows. The error may
+    be 2.3 times that of `F.linear`."""
     known, place = _copies.get(weight), (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
     if known is None or known[0] != place:
         packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _PACKED_FOR)
@@ -159,13 +143,8 @@ def _few_values(weight: Tensor) -> Tensor:
 
 @contextmanager
 def pinned_form(form: str) -> Iterator[None]:
-    """Compute small products of this thread in one of `FORMS`, or in the "measured" form, which needs no copies.
-
-    The environment variable MMSPEC_SMALL_LINEAR does the same for a whole process.
-
-    Raises:
-        ValueError: There is no such form.
-    """
+    """Compute small products of this thread in one of `FORMS`, or in the "measured" form, which needs no copies. The
+    environment variable MMSPEC_SMALL_LINEAR does the same for a whole process."""
     token = _pinned.set(_checked("form", form))
     try:
         yield
@@ -174,12 +153,10 @@ def pinned_form(form: str) -> Iterator[None]:
 
 
 def set_form() -> str:
-    """Return the form that this thread or the environment sets, or "measured"."""
     return _pinned.get() or _of_environment()
 
 
 def forms_in_words() -> str:
-    """Return a sentence on the forms of this process, "" before any was measured."""
     if (form := set_form()) != MEASURED:
         return f"Products of 2 to {MOST_ROWS} rows are set to the form {form!r}."
     if not _chosen:
@@ -194,7 +171,6 @@ def forms_in_words() -> str:
 
 
 def measured_so_far() -> int:
-    """Return the number of choices that this process has measured; it grows during a pass that had to measure."""
     return len(_chosen)
 
 
@@ -235,10 +211,7 @@ def in_eager_inference() -> bool:
 
 
 def _fastest(product: Product, weights: Sequence[Tensor]) -> str:
-    """Time all forms on pieces of the weights and return the form with the lowest minimum.
-
-    Forms take turns, each on a piece that no other form has just read.
-    """
+    """Time all forms, each on a piece of the weights that no other form has just read, and return the lowest minimum."""
     x = torch.ones(product.rows, product.in_features, dtype=product.dtype, device="cpu")  # draws no random numbers
     height = max(_PIECE // product.in_features, 1)
     pieces = [

@@ -1,12 +1,10 @@
 """Attention of a drafted tree over a slot cache: all committed slots, and among the new slots a node's own ancestors.
 
-The tree is 64 bits per node, bit j for "node j is on the path root..i", instead of a mask as wide as the cache. The
-kernel reads the prefix in splits without a mask, the tree as a further split under the bits, and merges them by their
-log-sum-exp, which is exact. It takes up to 64 nodes; the reference builds the mask (`tree_bias`) and takes any number.
-
-Sums run in float32, and splits are merged in order, so equal lengths give equal bits. NaN in a visible slot gives NaN
-in that row's output only; every node sees itself. Strides: any, but 1 along the head's axis.
-"""
+The tree is 64 bits per node, bit j for "node j is on the path root..i"; every node sees itself. The kernel reads the
+prefix in splits without a mask, the tree as a further split under the bits, and merges them by their log-sum-exp, which
+is exact. It takes up to 64 nodes; the reference builds the mask (`tree_bias`) and takes any number. Sums run in
+float32, and splits are merged in order. NaN in a visible slot gives NaN in that row's output only. Strides: any, but 1
+along the head's axis."""
 
 from __future__ import annotations
 
@@ -35,18 +33,10 @@ def tree_attention(
     query: Tensor, keys: Tensor, values: Tensor, length: Tensor, width: int, ancestor: Tensor,
     hidden: Tensor | None = None, scale: float | None = None,
 ) -> Tensor:  # fmt: skip
-    """Return the attended values of each node, [B, H, N, d] in the query's dtype.
-
-    Args:
-        query: float [B, H, N, d].
-        keys: float [B, H', S, d], H' dividing H; node j of row b is in slot length[b] + j.
-        values: float [B, H', S, d].
-        length: int64 [B], committed slots.
-        width: The maximum of `length`, on the host, at most S - N.
-        ancestor: bool [R, N, N], R in {1, B}.
-        hidden: bool [B, P], committed slots that are never visible, or None.
-        scale: The factor of the scores, 1 / sqrt(d) for None.
-    """
+    """Return the attended values of each node, [B, H, N, d] like the query. Keys and values are [B, H', S, d], H'
+    dividing H; node j of row b is in slot length[b] + j. `width`, on the host, is the maximum of `length` int64 [B], at
+    most S - N. `ancestor` is bool [R, N, N]; `hidden` bool [B, P] marks committed slots that are never visible. The
+    scale None is 1 / sqrt(d)."""
     expect("query", query, _DTYPES, None, None, None, None)
     batch, heads, nodes, size = query.shape
     for name, pool in (("keys", keys), ("values", values)):
@@ -79,17 +69,9 @@ def tree_attention_reference(
 
 
 def attention_part(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Attend to some of the slots, for `merge_attention`.
-
-    Args:
-        query: float [B, H, N, d].
-        keys: float [B, H', S, d], H' dividing H; S may be 0.
-        values: float [B, H', S, d].
-        bias: float [B or 1, 1, N or 1, S], additive; None where all slots are seen.
-
-    Returns:
-        The attended values [B, H, N, d], and the log-sum-exp of the scores, float32 [B, H, N].
-    """
+    """Attend to some of the slots: return the values [B, H, N, d] and the log-sum-exp of the scores, float32 [B, H, N],
+    for `merge_attention`. Keys [B, H', S, d] may have S = 0; the bias [B or 1, 1, N or 1, S] is additive, None where
+    all are seen."""
     groups = query.shape[1] // keys.shape[1]
     keys, values = (x if groups == 1 else x.repeat_interleave(groups, 1) for x in (keys, values))
     scores = query @ keys.transpose(-1, -2) / math.sqrt(query.shape[-1])
@@ -98,14 +80,8 @@ def attention_part(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | N
 
 
 def merge_attention(first: Tensor, first_lse: Tensor, second: Tensor, second_lse: Tensor) -> Tensor:
-    """Return attention over the union of two disjoint sets of slots: w first + (1 - w) second, with the sigmoid
-    w = exp(first_lse) / (exp(first_lse) + exp(second_lse)).
-
-    Args:
-        first: float [..., d], the attended values of the first set.
-        first_lse: float32 [...], the log-sum-exp of its scores; minus infinity for an empty set.
-        second: float [..., d], as `first`; this set is not empty.
-        second_lse: float32 [...].
+    """Return attention over the union of two disjoint sets of slots: w first + (1 - w) second, w = exp(first_lse) /
+    (exp(first_lse) + exp(second_lse)). The lse are float32 [...], -Inf for an empty first set; the second is not empty.
     """
     weight = torch.sigmoid(first_lse - second_lse).to(first.dtype)[..., None]
     return torch.lerp(second, first, weight)

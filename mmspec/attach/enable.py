@@ -121,7 +121,6 @@ def _handle_of(obj: Any) -> Handle:
 
 
 def _method_of(obj: Any) -> str:
-    """Return the name of the method that a handle replaces."""
     if hasattr(obj, "__dict__") and not isinstance(obj, type):
         if callable(start := getattr(obj, "start", None)) and "decoding" in signature(start).parameters:
             return "start"
@@ -134,7 +133,7 @@ def _method_of(obj: Any) -> str:
 
 
 def _drafter(model: Any, drafter: Any) -> Any:
-    """Return the drafter of a model; "auto" is returned as it is, after its controller has been created."""
+    """Return the drafter; "auto" is returned as it is, after its controller has been created."""
     if drafter == AUTO:
         from mmspec.vlm.auto import automatic
 

@@ -1,10 +1,8 @@
 """The handle that `enable` puts on an object and `disable` removes without a trace.
 
-A pickled, saved or shallow copy of an enabled object is plain, and a deep copy has its own handle. A handle is stored
-in the `__dict__` of its object, which every copy of the object copies too. Pickle, `torch.save`, cloudpickle, dill,
-Ray and the module `copy` first look up the object's class in `copyreg`, so the reducer registered there leaves the
-handle out.
-"""
+A handle is in the `__dict__` of its object, which copies of the object copy too. Pickle, `torch.save`, cloudpickle,
+dill, Ray and the module `copy` first look up the object's class in `copyreg`, so the reducer registered there leaves
+the handle out."""
 
 from __future__ import annotations
 
@@ -24,18 +22,10 @@ ATTRIBUTES = ("generate", "start")  # attributes that a handle may replace
 
 
 class Handle:
-    """The callable that replaces a method of an enabled object, in the object's own `__dict__`.
-
-    It acts only for the object that it was put on. A pickled handle is the object's plain method; a deep copy is the
-    handle of the object's deep copy. As a context manager it ends with `close`.
-
-    Args:
-        obj: The object.
-        name: The name of the method.
-        drafter: A drafter or a decoding, "auto", or None for plain decoding. Deep copies share it.
-        rule: The name of a rule or a Rule; None for the object's default.
-        exact: Whether relaxed calls are refused.
-    """
+    """The callable that replaces a method of an enabled object, in its own `__dict__`, and acts only for that object. A
+    pickled handle is the object's plain method; a deep copy is the handle of the object's deep copy and shares the
+    drafter. That is a drafter, a decoding, "auto", or None for plain decoding. `rule` None is the object's default.
+    `exact` refuses relaxed calls. As a context manager it ends with `close`."""
 
     def __init__(self, obj: Any, name: str, drafter: Any, rule: str | Rule | None, exact: bool):
         there = vars(obj).get(name)
@@ -88,11 +78,7 @@ class Handle:
         return getattr, (self.obj, self.name)
 
     def close(self) -> None:
-        """Remove the handle and restore the object; a second call does nothing.
-
-        Raises:
-            ValueError: Something else has since replaced or wrapped the handle.
-        """
+        """Remove the handle and restore the object; a second call does nothing."""
         if self.closed:
             return
         there = vars(self.obj).get(self.name)
@@ -113,7 +99,6 @@ class Handle:
         self.close()
 
     def summary(self) -> Summary:
-        """Return the statistics of the calls so far, also after `close`."""
         self._fold()
         whole = self._total.copy()
         for _, stats in self._open:
@@ -121,14 +106,13 @@ class Handle:
         return whole
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run in place of the method."""
         raise TypeError(f"{type(self).__name__} must define __call__")
 
     def _note(self, stats: Stats) -> None:
         self._total.add(stats)
 
     def _follow(self, run: DecodingRun) -> None:
-        """Count a request that has not run yet; only its statistics are stored, and anyone may step it."""
+        """Count a request that has not run yet. Only its statistics are stored, and anyone may step it."""
         self._fold()
         self._open.append((ref(run), run.stats))
 
@@ -142,7 +126,6 @@ class Handle:
 
 
 def handle_on(obj: Any) -> Handle | None:
-    """Return the handle that acts for an object, None if there is none."""
     attributes = [getattr(obj, "__dict__", {}).get(name) for name in ATTRIBUTES]
     return next((handle for handle in attributes if isinstance(handle, Handle) and handle.obj is obj), None)
 
@@ -171,20 +154,13 @@ _PROTOCOL = 4  # the protocol that `copy` uses; pickle's default is never below 
 
 
 def register_plain_copies(cls: type) -> None:
-    """Register a reducer for a class, so that copies of its objects have no handle.
-
-    The entry in `copyreg` stays after `disable`. Objects without a handle are reduced as Python does by default.
-    """
+    """Register a reducer, which stays in `copyreg` after `disable`, so that copies of a class's objects have no handle."""
     if not isinstance(copyreg.dispatch_table.get(cls), _PlainReducer):
         copyreg.pickle(cls, _PlainReducer(copyreg.dispatch_table.get(cls)))
 
 
 class _PlainReducer:
-    """The reducer that leaves the handle out of an object's copies.
-
-    Args:
-        earlier: The reducer that was registered for the class before, or None.
-    """
+    """The reducer that leaves the handle out; `earlier` is the class's reducer before, or None."""
 
     def __init__(self, earlier: Callable | None):
         self.earlier = earlier
@@ -200,7 +176,6 @@ class _PlainReducer:
 
 
 def _plain(obj: Any, state: Any) -> Any:
-    """Return the state of an object without its handle."""
     names = [name for name in ATTRIBUTES if isinstance(state, dict) and isinstance(state.get(name), Handle)]
     if not names:
         return state

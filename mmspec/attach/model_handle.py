@@ -26,14 +26,8 @@ _OURS = {"drafter", "rule", "seed", "capture", "return_dict", "on_stats", "stric
 
 
 class ModelHandle(Handle):
-    """The handle in place of `model.generate`, with the same arguments and results.
-
-    A call with its own `custom_generate` goes to the original method: mmspec and its drafters call `generate` that way.
-
-    Args:
-        otherwise: How to serve a request that drafting does not support. "refuse" raises ValueError. "plain" decodes it
-            through the `generate` of the model's class, with a warning and a count in the summary.
-    """
+    """The handle in place of `model.generate`, with the same arguments and results; for `otherwise` see `enable`. A
+    call with its own `custom_generate` goes to the original: mmspec and its drafters call `generate` that way."""
 
     def __init__(self, obj: Any, name: str, drafter: Any, rule: str | Rule, exact: bool, otherwise: str = "refuse"):
         super().__init__(obj, name, drafter, rule, exact)

@@ -1,5 +1,3 @@
-"""The statistics of an enabled object."""
-
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
@@ -12,33 +10,18 @@ DEEPEST = 32  # accepted counts above it are counted together
 
 @dataclass(slots=True)
 class Summary:
-    """The statistics of all calls so far.
+    """The statistics of all calls so far; see `Stats` for the passes."""
 
-    Attributes:
-        calls: The number of requests that ran.
-        refused: The number of refused requests by reason.
-        plain: The number of requests decoded plainly by transformers, by reason; `calls` leaves them out.
-        emitted: The number of values (tokens, codes, vectors, blocks).
-        target_passes: The number of target passes, see `Stats`.
-        drafter_passes: The number of drafter passes, see `Stats`.
-        row_passes: The number of target passes summed over rows, see `Stats`.
-        rounds: The number of drafted rounds by accepted values, from 0 to `DEEPEST`.
-        seconds: The seconds by part.
-        exact: Whether every call preserved the target's distribution.
-        rules: The names of the rules that ran.
-        drafters: The names of the drafters that ran.
-    """
-
-    calls: int = 0
-    refused: dict[str, int] = field(default_factory=dict)
-    plain: dict[str, int] = field(default_factory=dict)
-    emitted: int = 0
+    calls: int = 0  # requests that ran
+    refused: dict[str, int] = field(default_factory=dict)  # by reason
+    plain: dict[str, int] = field(default_factory=dict)  # decoded by transformers, by reason; not in `calls`
+    emitted: int = 0  # values: tokens, codes, vectors, blocks
     target_passes: int = 0
     drafter_passes: int = 0
-    row_passes: int = 0
-    rounds: list[int] = field(default_factory=list)
+    row_passes: int = 0  # target passes summed over rows
+    rounds: list[int] = field(default_factory=list)  # drafted rounds by accepted values, from 0 to `DEEPEST`
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
-    exact: bool = True
+    exact: bool = True  # every call preserved the target's distribution
     rules: list[str] = field(default_factory=list)
     drafters: list[str] = field(default_factory=list)
 
@@ -55,7 +38,6 @@ class Summary:
         return [sum(self.rounds[n:]) / total for n in range(1, deepest + 1)]
 
     def add(self, stats: Stats) -> None:
-        """Add the statistics of a request."""
         self.calls += 1
         self.emitted += sum(stats.emitted)
         self.exact = self.exact and stats.exact
@@ -72,7 +54,6 @@ class Summary:
                     self._round(min(int(count), DEEPEST))
 
     def refuse(self, error: ValueError) -> None:
-        """Count a request that could not run."""
         _count(self.refused, error)
 
     def decode_plainly(self, error: ValueError) -> None:
@@ -84,14 +65,12 @@ class Summary:
         self.rounds[count] += 1
 
     def copy(self) -> Summary:
-        """Return a copy that later calls do not change."""
         lists = {name: list(getattr(self, name)) for name in ("rounds", "rules", "drafters")}
         return Summary(self.calls, emitted=self.emitted, target_passes=self.target_passes, row_passes=self.row_passes,
                        drafter_passes=self.drafter_passes, exact=self.exact, seconds=dict(self.seconds),
                        refused=dict(self.refused), plain=dict(self.plain), **lists)  # fmt: skip
 
     def to_dict(self) -> dict:
-        """Return the statistics as a dict for JSON."""
         return {**asdict(self), "accept_length": self.accept_length, "kept": self.kept}
 
     def __str__(self) -> str:

@@ -18,16 +18,8 @@ __all__ = ["flashinfer", "sglang", "sglang_kernel", "transformers", "vllm"]
 
 
 class TracedRng(TorchFunctionMode):
-    """A mode in which torch.rand, rand_like and multinomial take their numbers from given uniforms, in order.
-
-    A multinomial of a single draw is computed by inversion of its weights, which are normalised as in torch.
-
-    Args:
-        uniforms: float64 [A].
-
-    Raises:
-        ValueError: A draw is of another kind, or there are more draws than uniforms.
-    """
+    """A mode in which torch.rand, rand_like and multinomial take their numbers from uniforms float64 [A], in order. A
+    multinomial of a single draw inverts its weights, which are normalised as in torch. Other draws are errors."""
 
     def __init__(self, uniforms: Tensor):
         super().__init__()
@@ -152,14 +144,9 @@ class SglangTree:
 
     A single coin decides among a token's children: they are adjacent intervals as long as their target probabilities,
     and the child whose interval contains the coin is accepted. If none does, the next token is drawn from p without the
-    children. At thresholds of 1 it is exact for any draft without equal siblings; other thresholds relax it.
-
-    Args:
-        single: A child with at least this probability is accepted whatever the coin.
-        accumulated: All intervals are longer by the inverse of this.
-        strict: A coin of exactly 0 accepts no child of probability 0, as in the kernel since its fix; before, `<=` let
-            such a child pass.
-    """
+    children. At thresholds of 1 it is exact for any draft without equal siblings; other thresholds relax it. A child of
+    probability `single` or more is accepted whatever the coin. Intervals are longer by 1 / `accumulated`. If `strict`,
+    a coin of 0 accepts no child of probability 0, as in the kernel since its fix; before, `<=` let it pass."""
 
     shapes = _DETERMINISTIC_SHAPES
 
@@ -195,7 +182,7 @@ class SglangTree:
 
 
 def _inverse(law: Tensor, uniform: Tensor) -> Tensor:
-    """Draw an index per row by inversion of an unnormalised distribution."""
+    """Draw an index a row by inversion of an unnormalised distribution."""
     total = law.cumsum(-1)
     last = (total < total[:, -1:]).sum(-1)
     return (total <= uniform[:, None] * total[:, -1:]).sum(-1).minimum(last)

@@ -55,30 +55,19 @@ class Shape:
 
 
 def chain_of(length: int) -> Shape:
-    """Return a chain of `length` tokens, drawn from q."""
     return Shape(tuple(range(length)))
 
 
 @dataclass(frozen=True)
 class CertifyCase:
-    """A pair of distributions with every draft from them.
+    """A pair of distributions with every draft from them."""
 
-    Attributes:
-        kind: The kind of the pair.
-        shape: The shape of the drafts.
-        p: D + 2 context tables, for a value more than a round can emit.
-        q: D context tables.
-        q_uncut: D context tables, q before its top-k cut.
-        top_k: The values that the cut keeps.
-        drafts: All drafts of the shape.
-    """
-
-    kind: str
+    kind: str  # of the pair
     shape: Shape
-    p: Tables
-    q: Tables
-    q_uncut: Tables
-    top_k: int
+    p: Tables  # D + 2 context tables, for a value more than a round can emit
+    q: Tables  # D context tables
+    q_uncut: Tables  # D context tables, q before its top-k cut
+    top_k: int  # values that the cut keeps
     drafts: EnumeratedDrafts
 
     @property
@@ -97,13 +86,12 @@ class CertifyCase:
 
     @cached_property
     def which(self) -> Tensor:
-        """int64 [R], the distribution that a draft belongs to; each deterministic draft has its own."""
+        """The distribution that a draft belongs to, int64 [R]; each deterministic draft has its own."""
         rows = len(self.drafts.value)
         return torch.arange(rows) if self.shape.drawn == "deterministic" else torch.zeros(rows, dtype=torch.long)
 
     @cached_property
     def question(self) -> StepQuestion:
-        """All drafts as rows."""
         tree, code = self.shape.tree, self.drafts.code
         depth, parent = tree.depth[0].tolist(), tree.parent[0].tolist()
         tokens = self.drafts.value[:, 1:]
@@ -118,7 +106,7 @@ class CertifyCase:
 
 
 def cases_of(shape: Shape, size: int) -> list[CertifyCase]:
-    """Return the cases of a shape over `size` values, without those that have too few values for its siblings."""
+    """Return the cases over `size` values, without those that have too few values for the siblings."""
     kinds = DETERMINISTIC_KINDS if shape.drawn == "deterministic" else SAMPLED_KINDS
     cases = [case_of(kind, shape, size, seed) for seed, kind in enumerate(kinds)]
     return [case for case in cases if bool(case.drafts.valid.all())]

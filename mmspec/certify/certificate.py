@@ -1,5 +1,3 @@
-"""The content of a certificate."""
-
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
@@ -11,44 +9,24 @@ CONFIDENCE = "99 times in a hundred"  # POWER in words
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """The result of a case.
+    """The result of a case."""
 
-    Attributes:
-        laws: The kind of the pair of distributions.
-        parents: The parent of each token of the draft.
-        drawn: How siblings were drawn.
-        values: The size of the vocabulary.
-        drafts: The number of drafts.
-        asked: The number of rows that the step was called with.
-        regions: The number of boxes of uniforms with a constant answer, None for a sampled step.
-        accepted: The mean number of accepted drafted tokens.
-        distance: The total variation of the joint distribution from the target's; of samples, with their noise.
-        passed: Whether the case passed.
-        statistic: The statistic of the chi-square test, None without a test.
-        freedom: Its degrees of freedom.
-        limit: The value above which the case fails.
-        visible: The distance that the test detects with a chance of 99 %, None without a test.
-        probes: The independent uniform points at which every draft was compared with its regions.
-        island: The volume of a deviating part of a draft's uniforms that the probes detect with a chance of 99 %; None
-            without probes.
-    """
-
-    laws: str
+    laws: str  # the kind of the pair of distributions
     parents: tuple[int, ...]
     drawn: str
-    values: int
+    values: int  # size of the vocabulary
     drafts: int
-    asked: int
-    regions: int | None
-    accepted: float
-    distance: float
+    asked: int  # rows that the step was called with
+    regions: int | None  # boxes of uniforms with a constant answer, None for a sampled step
+    accepted: float  # mean number of accepted drafted tokens
+    distance: float  # total variation of the joint distribution from the target's; of samples, with their noise
     passed: bool
-    statistic: float | None = None
+    statistic: float | None = None  # of the chi-square test; None without a test
     freedom: int | None = None
     limit: float = TOLERANCE
-    visible: float | None = None
-    probes: int = 0
-    island: float | None = None
+    visible: float | None = None  # distance that the test detects with a chance of 99 %; None without a test
+    probes: int = 0  # independent uniform points at which every draft was compared with its regions
+    island: float | None = None  # deviating volume of a draft's uniforms that they detect with 99 %; None without
 
 
 @dataclass(frozen=True, slots=True)

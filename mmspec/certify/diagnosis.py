@@ -24,22 +24,15 @@ from mmspec.core.rules import RecursiveRejection, Rule, TargetMatch, TokenWise
 
 @dataclass(frozen=True, slots=True)
 class KnownMistake:
-    """A known mistake of accept steps.
-
-    Attributes:
-        name: A few words.
-        says: A sentence.
-        make: Makes the mutant of a correct rule.
-        uncut: Whether the mutant reads q before its cut to top-k.
-    """
+    """A known mistake of accept steps."""
 
     name: str
-    says: str
-    make: Callable[[Rule], Rule]
-    uncut: bool = False
+    says: str  # a sentence
+    make: Callable[[Rule], Rule]  # makes the mutant of a correct rule
+    uncut: bool = False  # the mutant reads q before its cut to top-k
 
     def law(self, case: CertifyCase) -> Tensor:
-        """Return the joint distribution that this mistake leads to, float64 [cases, V^(D + 1)]."""
+        """Return the joint distribution, float64 [cases, V^(D + 1)]."""
         return joint_law(verified_case(case, self.make(right_rule(case)), self.uncut), case.near)
 
 
@@ -78,7 +71,6 @@ KNOWN_MISTAKES = (
 
 
 def mistakes_for(case: CertifyCase) -> list[KnownMistake]:
-    """Return the mistakes that apply to a case."""
     is_picked, tree = case.shape.drawn == "deterministic", case.shape.tree
     return [mistake for mistake in KNOWN_MISTAKES
             if not (is_picked and (mistake.uncut or mistake.make is AgainstTarget))
@@ -99,15 +91,10 @@ def lenient_mistake(cases: list[CertifyCase], accepted: list[float]) -> KnownMis
 
 @dataclass(frozen=True, slots=True)
 class NearestMistake:
-    """The mistake whose distributions are nearest to those of the step.
-
-    Attributes:
-        suspect: The mistake.
-        apart: The total variation between them, in the worst case.
-    """
+    """The mistake whose distributions are nearest to those of the step."""
 
     suspect: KnownMistake
-    apart: float
+    apart: float  # total variation between them, in the worst case
 
 
 def nearest_mistake(cases: list[CertifyCase], laws: list[Tensor], accepted: list[float]) -> NearestMistake:

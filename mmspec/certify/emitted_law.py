@@ -14,31 +14,17 @@ from mmspec.certify.step import StepAnswer
 
 @dataclass(frozen=True, slots=True)
 class EmittedLaw:
-    """The distribution of the emitted values.
+    """The distribution of the first D + 1 emitted values."""
 
-    Attributes:
-        law: float64 [cases, V^(D + 1)], of the first D + 1 values.
-        accepted: The mean number of accepted drafted tokens per round.
-        stale: The share of rounds whose state keeps other tokens than were accepted.
-    """
-
-    law: Tensor
-    accepted: float
-    stale: float
+    law: Tensor  # float64 [cases, V^(D + 1)]
+    accepted: float  # mean number of accepted drafted tokens a round
+    stale: float  # share of rounds whose state keeps other tokens than were accepted
 
 
 def law_of_answers(case: CertifyCase, row: Tensor, weight: Tensor, answer: StepAnswer) -> EmittedLaw:
-    """Return the distribution that the answers lead to.
-
-    The values after the round are drawn from p in the emitted context. Where the state ends with another token than the
-    last accepted token, the first of them is drawn in that wrong context.
-
-    Args:
-        case: The case.
-        row: int64 [C], the draft.
-        weight: float64 [C], the probability of this answer given the draft.
-        answer: The C answers.
-    """
+    """Return the distribution of C answers, each to the draft `row` int64 [C] with probability `weight` float64 [C]
+    given the draft. The values after the round are drawn from p in the emitted context. Where the state ends with
+    another token than the last accepted token, the first of them is drawn in that wrong context."""
     drafts, tree = case.drafts, case.shape.tree
     depth, size = tree.depth[0], case.size
     mass = weight * drafts.chance[row]

@@ -21,15 +21,7 @@ Tables = Sequence[Tensor]
 
 
 def random_tables(size: int, length: int, seed: int, *, peak: float = 1.0, zeros: float = 0.0) -> list[Tensor]:
-    """Return context tables of `length` values.
-
-    Args:
-        size: The vocabulary V.
-        length: The number of tables.
-        seed: The seed.
-        peak: The scale of the scores, 0 for flat distributions.
-        zeros: The share of values that get probability 0.
-    """
+    """Return `length` context tables; `peak` scales scores, 0 for flat laws, and `zeros` is the share of zeros."""
     generator = torch.Generator().manual_seed(seed)
     tables = []
     for depth in range(length):
@@ -95,31 +87,18 @@ Grow = Callable[[Tensor, Tensor, int], Tensor]
 
 @dataclass(slots=True)
 class EnumeratedDrafts:
-    """Every draft of a tree.
+    """Every draft of a tree."""
 
-    Attributes:
-        value: int64 [R, N], the token of each node.
-        code: int64 [R, N], the prefix number of each node.
-        valid: bool [R, N].
-        chance: float64 [R], the probability of the draft; 1 for each deterministic draft, which is a case of its own.
-    """
-
-    value: Tensor
-    code: Tensor
-    valid: Tensor
-    chance: Tensor
+    value: Tensor  # int64 [R, N]
+    code: Tensor  # int64 [R, N], the prefix number of each node
+    valid: Tensor  # bool [R, N]
+    chance: Tensor  # float64 [R], of the draft; 1 for each deterministic draft, which is a case of its own
 
 
 def every_draft(tree: Tree, q: Tables, drawn: Drawn, grow: Grow | None = None) -> EnumeratedDrafts:
-    """Enumerate the drafts of a static tree whose children are drawn from q.
-
-    Args:
-        tree: The static tree.
-        q: Context tables.
-        drawn: How siblings are drawn.
-        grow: (value, valid, node) -> bool [R]: whether the node is drawn at all, decided from earlier nodes (level by
-            level, siblings in order); entries not drawn yet are -1. Children beyond the support of q are invalid too.
-    """
+    """Enumerate the drafts of a static tree whose children are drawn from q. `grow` maps (value, valid, node) to bool
+    [R], whether the node is drawn at all. It decides from earlier nodes, level by level and siblings in order; entries
+    not drawn yet are -1. Children beyond the support of q are invalid too."""
     nodes = tree.nodes
     value = torch.full((1, nodes), -1)
     value[:, 0] = 0
@@ -176,44 +155,23 @@ def as_inputs(
 
 @dataclass(slots=True)
 class RuleBehaviour:
-    """A rule's complete behaviour on a tree.
-
-    Attributes:
-        rule: The rule.
-        drafts: The drafts.
-        draft: The drafts as a batch.
-        evidence: The evidence.
-        weights: The rule's weights.
-        reach: float64 [R, N], the probability that draft r is drawn and ends at node n.
-        case: int64 [R], the case of a draft: 0, or a case of its own for each deterministic draft.
-    """
+    """A rule's complete behaviour on a tree."""
 
     rule: Rule
     drafts: EnumeratedDrafts
-    draft: Draft
+    draft: Draft  # the drafts as a batch
     evidence: Evidence
     weights: Weights
-    reach: Tensor
-    case: Tensor
+    reach: Tensor  # float64 [R, N], the probability that draft r is drawn and ends at node n
+    case: Tensor  # int64 [R], of a draft: 0, or a case of its own for each deterministic draft
 
 
 def enumerate_rule(
     rule: Rule, tree: Tree, p: Tables, q: Tables, *, drawn: Drawn = "without_replacement", grow: Grow | None = None,
     record: Tables | None = None, per_row: bool = False, drafts: EnumeratedDrafts | None = None,
 ) -> RuleBehaviour:  # fmt: skip
-    """Run a rule on every draft and every decision.
-
-    Args:
-        rule: The rule.
-        tree: A static tree of depth D.
-        p: D + 1 tables.
-        q: D tables that the children are drawn from.
-        drawn: How siblings are drawn.
-        grow: See `every_draft`.
-        record: The q record for the rule, None for q.
-        per_row: Whether to pass the tree as a tree per row.
-        drafts: The drafts, None for all.
-    """
+    """Run a rule on every draft and every decision over a static tree of depth D, with D + 1 tables p and D tables q.
+    The rule's q record is `record`, None for q. `per_row` passes a tree a row; for `grow` see `every_draft`."""
     drafts = every_draft(tree, q, drawn, grow) if drafts is None else drafts
     draft, evidence = as_inputs(drafts, tree, p, record or q, drawn, per_row)
     rule = rule.rule_for(draft, evidence)
@@ -238,14 +196,8 @@ def joint_law(judged: RuleBehaviour, p: Tables) -> Tensor:
 
 
 def emission_laws(ending: Tensor, drafts: EnumeratedDrafts, tree: Tree, case: Tensor) -> list[Tensor]:
-    """Return the emitted values by length: per depth d float64 [cases, V^(d + 1)].
-
-    Args:
-        ending: float64 [R, N, V], the probability that draft r is drawn, ends at node n and continues with the value.
-        drafts: The drafts.
-        tree: Their tree.
-        case: int64 [R].
-    """
+    """Return the emitted values by length: per depth d float64 [cases, V^(d + 1)]. `ending`, float64 [R, N, V], is the
+    probability that draft r is drawn, ends at node n and continues with the value; `case` is int64 [R]."""
     size, cases = ending.shape[-1], int(case.max()) + 1
     ends = [torch.zeros(cases, size ** (d + 1), dtype=torch.float64) for d in range(tree.max_depth + 1)]
     for node, d in enumerate(tree.depth[0].tolist()):
@@ -255,15 +207,12 @@ def emission_laws(ending: Tensor, drafts: EnumeratedDrafts, tree: Tree, case: Te
 
 
 def inexactness(rule: Rule, tree: Tree, p: Tables, q: Tables, **how: object) -> float:
-    """Return the total variation between the rule's output and the target's, in the worst case.
-
-    It is below 1e-12 for an exact rule. `how` are arguments of `enumerate_rule`.
-    """
+    """Return the worst total variation between the rule's output and the target's: below 1e-12 for an exact rule."""
     return total_variation(joint_law(enumerate_rule(rule, tree, p, q, **how), p), target_law(p))
 
 
 def expected_accepted(rule: Rule, tree: Tree, p: Tables, q: Tables, **how: object) -> float:
-    """Return the mean number of accepted drafted values per round. `how` are arguments of `enumerate_rule`."""
+    """Return the mean number of accepted drafted values a round."""
     judged = enumerate_rule(rule, tree, p, q, **how)
     return float((judged.reach * tree.depth).sum() / (judged.case.max() + 1))
 

@@ -16,21 +16,14 @@ TRIED = 24
 
 @dataclass(frozen=True, slots=True)
 class NeighbourRound:
-    """A round with a certain outcome for an exact step: all drafts are accepted, or the first is rejected.
+    """A round with a certain outcome for an exact step: all drafts are accepted, or the first is rejected."""
 
-    Attributes:
-        name: "accepted" or "rejected".
-        question: A single row.
-        uniforms: float64 [1, N + 1].
-    """
-
-    name: str
-    question: StepQuestion
-    uniforms: Tensor
+    name: str  # "accepted" or "rejected"
+    question: StepQuestion  # a single row
+    uniforms: Tensor  # float64 [1, N + 1]
 
 
 def neighbour_rounds(shape: Shape, size: int) -> tuple[NeighbourRound, NeighbourRound]:
-    """Return a round that accepts everything and a round that rejects at once, for drafts of the same shape."""
     nodes = len(shape.parents)
     agreed, apart = case_of("equal", shape, size, 0), case_of("disjoint", shape, size, 0)
     likely = int(agreed.drafts.chance.argmax())
@@ -45,19 +38,12 @@ def neighbour_rounds(shape: Shape, size: int) -> tuple[NeighbourRound, Neighbour
 
 @dataclass(frozen=True, slots=True)
 class Independence:
-    """The dependences of a step's answers.
+    """The dependences of a step's answers."""
 
-    Attributes:
-        moved_by: The neighbours that change a row's answer, and whether they come first; empty for independent rows.
-        memoryless: The answer does not depend on earlier calls.
-        grudge: Only calls that rejected drafts are remembered.
-        repeats: The same input gets the same answer.
-    """
-
-    moved_by: tuple[tuple[NeighbourRound, bool], ...] = ()
-    memoryless: bool = True
-    grudge: bool = False
-    repeats: bool = True
+    moved_by: tuple[tuple[NeighbourRound, bool], ...] = ()  # by neighbours, and whether they come first
+    memoryless: bool = True  # no answer depends on earlier calls
+    grudge: bool = False  # only calls that rejected drafts are remembered
+    repeats: bool = True  # the same input gets the same answer
 
 
 def independence_of(step: AcceptStep, case: CertifyCase) -> Independence:
@@ -90,7 +76,6 @@ def independence_of(step: AcceptStep, case: CertifyCase) -> Independence:
 def _neighbours_that_matter(
     step: AcceptStep, question: StepQuestion, uniforms: Tensor, together: StepAnswer, others: tuple[NeighbourRound, ...]
 ) -> tuple[tuple[NeighbourRound, bool], ...]:
-    """Return the neighbours that change answers, each once."""
     backwards = torch.arange(len(uniforms)).flip(0)
     moved: dict[str, tuple[NeighbourRound, bool]] = {}
     if not _same(step(question.rows(backwards), uniforms[backwards]), together, backwards):
@@ -120,6 +105,5 @@ def ask_beside(
 
 
 def _same(answer: StepAnswer, other: StepAnswer, rows: Tensor | None = None) -> bool:
-    """Return whether two answers are equal, the second at `rows`."""
     pick = slice(None) if rows is None else rows
     return all(torch.equal(getattr(answer, name), getattr(other, name)[pick]) for name in ("node", "value", "kept"))

@@ -69,12 +69,7 @@ class NoResidual(RuleMutant):
 
 
 class NotRenormalised(RuleMutant):
-    """The value after a rejection is drawn from [p - q]+ without scaling; the missing mass goes to a single value.
-
-    Args:
-        rule: The right rule.
-        falls: The value that gets the missing mass, -1 for the last.
-    """
+    """After a rejection the value is drawn from [p - q]+ without scaling; `falls`, -1 for the last, gets the rest."""
 
     def __init__(self, rule: Rule, falls: int):
         super().__init__(rule)

@@ -26,12 +26,7 @@ PROBES, SECONDS = 10_000, 5.0  # per row, per case
 
 @dataclass(frozen=True, slots=True)
 class ProbeBudget:
-    """The number and time of the probes of a case.
-
-    Args:
-        probes: The probes of every row.
-        seconds: The time after which probing ends, once every row has `FEWEST` probes.
-    """
+    """The budget of a case: probes a row, and the seconds after which probing ends once every row has `FEWEST` probes."""
 
     probes: int = PROBES
     seconds: float = SECONDS
@@ -42,12 +37,7 @@ class IrregularIslands(UnresolvedRegions):
 
 
 class BatchDependent(ValueError):
-    """A row has another answer in a large batch than alone.
-
-    Attributes:
-        rows: int64 [M], the batch.
-        codes: int64 [M], its answers.
-    """
+    """A row has another answer in a large batch, rows int64 [M] with answers codes int64 [M], than alone."""
 
     def __init__(self, rows: Tensor, codes: Tensor):
         super().__init__("uniforms: expected the same answer to a row in any batch, got another in a large batch")
@@ -55,35 +45,14 @@ class BatchDependent(ValueError):
 
 
 def visible_island(probes: int) -> float:
-    """Return the volume of uniforms that independent probes hit with a chance of `POWER`.
-
-    Args:
-        probes: The number of probes.
-
-    Returns:
-        The volume v with (1 - v)^probes = 1 - POWER; 1 without probes.
-    """
+    """Return the volume v that probes hit with a chance of `POWER`: (1 - v)^probes = 1 - POWER; 1 without probes."""
     return 1 - (1 - POWER) ** (1 / probes) if probes else 1.0
 
 
 def probe(regions: RegionMap, effort: ProbeBudget) -> int:
-    """Compare the answers at independent uniform points with those of their regions.
-
-    A point with another answer than its region is on an island that the search missed: the map is refined there, and
-    the probes of that row start again from 0. Points within `ROUNDING` of an edge do not count.
-
-    Args:
-        regions: The finished map of all rows, refined in place.
-        effort: The budget of probes.
-
-    Returns:
-        The least number of probes of a row, all of which agree with the map.
-
-    Raises:
-        BatchDependent: A row has another answer in a large batch.
-        IrregularIslands: The islands are not made of boxes; the map does not include them.
-        UnresolvedRegions: The step draws random numbers of its own.
-    """
+    """Compare the answers at independent uniform points with those of their regions. A point with another answer is on
+    an island that the search missed: the map is refined in place, and the probes of that row start again from 0. Points
+    within `ROUNDING` of an edge do not count. Return the least number of agreeing probes of a row."""
     dice = torch.Generator().manual_seed(2)
     counts = torch.zeros(regions.rows, dtype=torch.long)
     end, batch = perf_counter() + effort.seconds, 1
@@ -110,12 +79,7 @@ def probe(regions: RegionMap, effort: ProbeBudget) -> int:
 
 
 def _check_batch(ask: Callable, rows: Tensor, points: Tensor, codes: Tensor, which: Tensor) -> None:
-    """Check that rows have the same answers without the rest of their batch.
-
-    Raises:
-        BatchDependent: They depend on the batch.
-        UnresolvedRegions: They change from call to call.
-    """
+    """Raise if rows have other answers without the rest of their batch, or change from call to call."""
     if torch.equal(ask(rows[which], points[which]), codes[which]):
         return
     if torch.equal(ask(rows, points), codes):
@@ -130,26 +94,15 @@ DEVIATIONS = 6.0  # the significant shift, in standard deviations
 
 @dataclass(frozen=True, slots=True)
 class StrayProbes:
-    """Probes with another answer than their region.
+    """Probes with another answer than their region."""
 
-    Attributes:
-        kinds: int64 [K, 3], the row, the region's code and the answer's code.
-        counts: int64 [K].
-        probes: The number of probes of every row.
-    """
-
-    kinds: Tensor
-    counts: Tensor
-    probes: int
+    kinds: Tensor  # int64 [K, 3], the row, the region's code and the answer's code
+    counts: Tensor  # int64 [K]
+    probes: int  # probes of every row
 
 
 def collect_strays(regions: RegionMap, effort: ProbeBudget) -> StrayProbes:
-    """Probe every row until many strays are seen, without refining the map.
-
-    Args:
-        regions: The finished map of all rows.
-        effort: The budget for a step without islands; up to `STRAY_EFFORT` times as much is used here.
-    """
+    """Probe every row until many strays are seen, up to `STRAY_EFFORT` times the effort, without refining the map."""
     dice = torch.Generator().manual_seed(3)
     rows, end = torch.arange(regions.rows), perf_counter() + STRAY_EFFORT * effort.seconds
     size, probes, parts, count = 1, 0, [], 0
@@ -166,18 +119,9 @@ def collect_strays(regions: RegionMap, effort: ProbeBudget) -> StrayProbes:
 
 
 def law_shift(case: CertifyCase, seen: StrayProbes) -> Tensor | None:
-    """Return the change that strays make to the joint distribution of a case.
-
-    A step whose strays only exchange answers keeps its distribution: the shift of every run of values is 0 on average,
-    with a standard deviation that follows from the strays.
-
-    Args:
-        case: The case.
-        seen: The strays.
-
-    Returns:
-        float64 [cases, V^(D + 1)], to be added to the distribution of the map; None if it may be 0.
-    """
+    """Return the change that strays make to the joint distribution of a case, to be added to that of the map: float64
+    [cases, V^(D + 1)]; None if it may be 0. A step whose strays only exchange answers keeps its distribution: the shift
+    of every run of values is 0 on average, with a standard deviation that follows from the strays."""
     nodes, size = case.shape.tree.nodes, case.size
     total = spread = torch.zeros_like(case.target.expand(int(case.which.max()) + 1, -1))
     can_be_drafted = case.drafts.chance[seen.kinds[:, 0]] > 0

@@ -22,47 +22,30 @@ class UnresolvedRegions(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """The regions of all rows.
+    """The regions of all rows."""
 
-    Attributes:
-        row: int64 [C], the row of each region.
-        volume: float64 [C].
-        code: int64 [C], the answer there.
-    """
-
-    row: Tensor
-    volume: Tensor
-    code: Tensor
+    row: Tensor  # int64 [C], the row of each region
+    volume: Tensor  # float64 [C]
+    code: Tensor  # int64 [C], the answer there
 
 
 @dataclass(frozen=True, slots=True)
 class RegionLocation:
-    """The location of points, int64 or float64 [M, K] each.
+    """The location of points, int64 or float64 [M, K] each."""
 
-    Attributes:
-        box: The number of the box among those of its row.
-        code: The answer there.
-        margin: The distance to the nearest edge of the box, along any uniform.
-    """
-
-    box: Tensor
-    code: Tensor
-    margin: Tensor
+    box: Tensor  # the number of the box among those of its row
+    code: Tensor  # the answer there
+    margin: Tensor  # distance to the nearest edge of the box, along any uniform
 
 
 class RegionMap:
-    """The cube of uniforms of every row, cut into boxes with a constant answer.
+    """The cube of A uniforms of every row, cut into boxes with a constant answer. `ask` maps rows int64 [M] and points
+    float64 [M, A] to codes int64 [M].
 
     A step that compares each uniform with a value independent of the other uniforms is constant on boxes, as accept
     tests and inverse distribution functions are. The boxes are found without its formula. A search can miss an island
     inside a box with the same answer all around it, even if the distribution equals the target's: the map of a correct
-    step with a small defect is that of the correct step. So `probes` looks for islands, and bounds them.
-
-    Args:
-        ask: The step: rows int64 [M] and points float64 [M, A] -> codes int64 [M].
-        rows: The number of rows.
-        axes: A, the number of uniforms of a row.
-    """
+    step with a small defect is that of the correct step. So `probes` looks for islands, and bounds them."""
 
     def __init__(self, ask: Ask, rows: int, axes: int):
         self.rows, self.axes, self.queries = rows, axes, 0
@@ -77,15 +60,10 @@ class RegionMap:
         return self._step(rows, points)
 
     def search(self, rows: list[int]) -> None:
-        """Cut the cubes of these rows until a round of tests finds nothing new.
-
-        Every box is tested in its middle, near two opposite corners and at a random point, and the cube at further
-        random points. Where an answer differs from that of the middle, a walk from the middle to that point changes a
-        uniform at a time. The step on which the answer changes is halved until the boundary is known up to rounding.
-
-        Raises:
-            UnresolvedRegions: The number of boxes does not converge.
-        """
+        """Cut the cubes of these rows until a round of tests finds nothing new. Every box is tested in its middle, near
+        two opposite corners and at a random point, and the cube at further random points. Where an answer differs from
+        that of the middle, a walk from the middle to that point changes a uniform at a time. The step on which the
+        answer changes is halved until the boundary is known up to rounding."""
         for _ in range(ROUNDS):
             boxes = [_boxes(self._edges[row]) for row in rows]
             if max(len(low) for low, _ in boxes) > MOST_BOXES:
@@ -114,12 +92,7 @@ class RegionMap:
         )
 
     def locate(self, rows: Tensor, points: Tensor) -> RegionLocation:
-        """Return the boxes that contain points.
-
-        Args:
-            rows: int64 [M], rows with a finished search.
-            points: float64 [M, K, A].
-        """
+        """Return the boxes that contain points float64 [M, K, A] of rows int64 [M] with a finished search."""
         edges = [self._edges[row] for row in rows.tolist()]
         most = max(len(axis) for row in edges for axis in row)
         # [M, A, most + 2]
@@ -137,18 +110,8 @@ class RegionMap:
         return RegionLocation(box, torch.cat(codes)[first[:, None] + box], margin)
 
     def refine(self, rows: Tensor, points: Tensor, boxes: Tensor, codes: Tensor) -> None:
-        """Cut the cubes toward points whose answer differs from their box, and search these rows again.
-
-        Args:
-            rows: int64 [M].
-            points: float64 [M, A].
-            boxes: int64 [M], the box that contains each point; see `RegionLocation`.
-            codes: int64 [M], the answers at the points.
-
-        Raises:
-            UnresolvedRegions: The number of boxes does not converge, or a point has its box's answer after all; the map
-                stays unchanged.
-        """
+        """Cut the cubes of rows int64 [M] toward points float64 [M, A] whose answers, codes int64 [M], differ from
+        those of their boxes int64 [M], and search these rows again. A failed search leaves the map unchanged."""
         walks, changed = [], rows.unique().tolist()
         before = [([axis.copy() for axis in self._edges[row]], self._regions[row]) for row in changed]
         for row in changed:
@@ -165,11 +128,9 @@ class RegionMap:
             raise
 
     def regions(self) -> Regions:
-        """Return all regions of all rows; their search has ended."""
         return Regions(*(torch.cat(part) for part in zip(*self._regions, strict=True)))
 
     def _cut(self, walks: list[tuple[int, Tensor, Tensor]]) -> None:
-        """Add the boundaries on the walks to the edges."""
         row = torch.tensor([walk[0] for walk in walks])
         start, goal = (torch.stack([walk[i] for walk in walks]) for i in (1, 2))
         stops = torch.stack(

@@ -33,11 +33,8 @@ class GaussianRule:
         self.rule, self.__name__ = rule, f"rule {rule.name}"
 
     def certificate(self, on_case: Callable[[CaseResult], None] | None = None, rows: int = 60_000) -> Certificate:
-        """Certify the rule. Every mean depends on the value before it.
-
-        Each emitted number is mapped to its quantile in the target's distribution, in [0, 1). The quantiles of the
-        first three vectors must fill a cube of six dimensions evenly.
-        """
+        """Certify the rule. Every mean depends on the value before it. Each emitted number is mapped to its quantile in
+        the target's distribution, in [0, 1). Those of the first three vectors must fill a 6-dimensional cube evenly."""
         results = []
         for seed, (name, offset) in enumerate(OFFSETS.items()):
             place, accepted = self._places(offset, rows, seed)
@@ -95,11 +92,7 @@ BRANCHES = (0, 0, 1, 1)
 
 
 class RuleStep:
-    """A rule as an accept step, with uniforms for its tests and its residual.
-
-    Attributes:
-        shapes: The shapes of drafts that it is proven for.
-    """
+    """A rule as an accept step, with uniforms for its tests and its residual; `shapes` are those that it is proven for."""
 
     def __init__(self, rule: Rule, drawn: Drawn = "without_replacement"):
         self.rule, self.drawn, self.__name__ = rule, drawn, f"rule {rule.name}"

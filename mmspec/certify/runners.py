@@ -35,23 +35,14 @@ MEMORY = "remembers earlier calls"
 
 @dataclass(slots=True)
 class Outcome:
-    """The results of an examination.
-
-    Attributes:
-        on_case: Called with every case.
-        blame: The dependence that makes the step fail, None for none.
-        results: The results of the cases.
-        laws: Per case the emitted distribution, float64 [cases, V^(D + 1)].
-        notes: Further observations.
-        drawn: Per case the samples, for a sampled step.
-    """
+    """The results of an examination."""
 
     on_case: CaseCallback
-    blame: str | None = None
+    blame: str | None = None  # the dependence that makes the step fail
     results: list[CaseResult] = field(default_factory=list)
-    laws: list[Tensor] = field(default_factory=list)
+    laws: list[Tensor] = field(default_factory=list)  # a case: the emitted distribution, float64 [cases, V^(D + 1)]
     notes: list[str] = field(default_factory=list)
-    drawn: list[SampledLaw] = field(default_factory=list)
+    drawn: list[SampledLaw] = field(default_factory=list)  # a case: the samples, for a sampled step
 
     @property
     def passed(self) -> bool:
@@ -78,20 +69,8 @@ Ask = Callable[[Tensor, Tensor], StepAnswer]
 def run_by_regions(
     step: AcceptStep, several: list[CertifyCase], dependences: Independence, effort: ProbeBudget, on_case: CaseCallback
 ) -> Outcome:
-    """Examine a step by the regions of its uniforms.
-
-    A step with dependences is examined on the first case alone, under the conditions that change its answers.
-
-    Args:
-        step: The step, which takes uniforms.
-        several: The cases.
-        dependences: The dependences of the step's answers.
-        effort: The budget of probes for islands per case. A step that has failed is not probed.
-        on_case: Called with every case.
-
-    Raises:
-        UnresolvedRegions: The regions do not converge.
-    """
+    """Examine a step that takes uniforms. With dependences it is examined on the first case alone, under the conditions
+    that change its answers. `effort` is the budget of probes a case; a step that has failed is not probed."""
     out, first = Outcome(on_case), several[0]
     if not dependences.memoryless:
         out.blame = STATE if dependences.grudge else MEMORY
@@ -109,10 +88,7 @@ def run_by_regions(
 
 
 def _cases(out: Outcome, step: AcceptStep, several: list[CertifyCase], effort: ProbeBudget) -> None:
-    """Examine all cases in turn.
-
-    Stop where a row changes in a large batch, or where a step that has failed already has no regions.
-    """
+    """Stop where a row changes in a large batch, or where a step that has failed already has no regions."""
     stale = []
     for case in several:
         try:
@@ -130,17 +106,8 @@ def _cases(out: Outcome, step: AcceptStep, several: list[CertifyCase], effort: P
 
 
 def _integrate(out: Outcome, case: CertifyCase, ask: Ask, effort: ProbeBudget | None = None) -> float:
-    """Examine a case.
-
-    Args:
-        out: Receives the result.
-        case: The case.
-        ask: The step.
-        effort: The budget of probes for islands if the case passes otherwise; None for no probes.
-
-    Returns:
-        The share of rounds whose state keeps other tokens than were accepted.
-    """
+    """Examine a case, with probes if it passes otherwise; `effort` None is no probes. Return the share of rounds whose
+    state keeps other tokens than were accepted."""
     nodes, size = case.shape.tree.nodes, case.size
 
     def codes(rows: Tensor, points: Tensor) -> Tensor:
@@ -187,7 +154,6 @@ def _ask_all(step: AcceptStep, case: CertifyCase, rows: Tensor, points: Tensor) 
 
 
 def _ask_after(step: AcceptStep, case: CertifyCase, other: NeighbourRound, rows: Tensor, points: Tensor) -> StepAnswer:
-    """Call a fresh step after a call with the neighbour round."""
     fresh = step.fresh()
     fresh(other.question, other.uniforms)
     return fresh(case.question.rows(rows), points)
@@ -196,7 +162,6 @@ def _ask_after(step: AcceptStep, case: CertifyCase, other: NeighbourRound, rows:
 def _ask_beside(
     step: AcceptStep, case: CertifyCase, other: NeighbourRound, first: bool, rows: Tensor, points: Tensor
 ) -> StepAnswer:
-    """Call a step with every row in a batch of two, beside the neighbour round."""
     pairs = zip(rows.split(1), points.split(1), strict=True)
     return _concat_answers([ask_beside(step, other, case.question.rows(row), point, first) for row, point in pairs])
 

@@ -21,12 +21,7 @@ from mmspec.kernels.sampling import sample_categorical
 
 @dataclass(slots=True)
 class ChiSquare:
-    """The result of a chi-square test.
-
-    Attributes:
-        statistic: Pearson's statistic.
-        freedom: The degrees of freedom.
-    """
+    """Pearson's statistic and the degrees of freedom."""
 
     statistic: float
     freedom: int
@@ -42,10 +37,7 @@ class ChiSquare:
 
 
 def chi_square(observed: Tensor, expected: Tensor, constraints: int = 1) -> ChiSquare:
-    """Apply Pearson's test to counts; cells with fewer than 5 expected counts are merged.
-
-    A count in a cell of probability 0 fails the test by itself.
-    """
+    """Apply Pearson's test. Cells below 5 expected counts are merged; a count at probability 0 fails by itself."""
     observed, expected = observed.double().flatten(), expected.double().flatten()
     if bool(((expected == 0) & (observed > 0)).any()):
         return ChiSquare(float("inf"), 1)
@@ -60,19 +52,12 @@ def chi_square(observed: Tensor, expected: Tensor, constraints: int = 1) -> ChiS
 
 @dataclass(frozen=True, slots=True)
 class SampledLaw:
-    """The samples of a case.
+    """The samples of a case."""
 
-    Attributes:
-        counts: float64 [cases, V^(D + 1)], the count of each run of values; each deterministic draft is a case.
-        test: The test against the target.
-        accepted: The mean number of accepted drafted tokens per round.
-        stale: As in `EmittedLaw`.
-    """
-
-    counts: Tensor
-    test: ChiSquare
-    accepted: float
-    stale: float
+    counts: Tensor  # float64 [cases, V^(D + 1)], of each run of values; each deterministic draft is a case
+    test: ChiSquare  # against the target
+    accepted: float  # mean number of accepted drafted tokens a round
+    stale: float  # as in `EmittedLaw`
 
     @property
     def law(self) -> Tensor:
@@ -93,11 +78,9 @@ def _test(counts: Tensor, law: Tensor) -> ChiSquare:
 
 
 def visible_distance(count: int, freedom: int) -> float:
-    """Return the smallest total variation that `count` draws detect with a chance of `POWER`, for any distribution.
-
-    A distribution off by TV has sum (p' - p)^2 / p >= 4 TV^2. So the statistic is about normal with mean f + 4 n TV^2
-    and variance 2 f + 16 n TV^2. It must exceed the limit f + 10 sqrt(2 f).
-    """
+    """Return the smallest total variation that `count` draws detect with a chance of `POWER`, for any distribution. A
+    distribution off by TV has sum (p' - p)^2 / p >= 4 TV^2. So the statistic is about normal with mean f + 4 n TV^2 and
+    variance 2 f + 16 n TV^2. It must exceed the limit f + 10 sqrt(2 f)."""
     z, low, high = NormalDist().inv_cdf(POWER), 0.0, 1.0
     for _ in range(60):
         tv = (low + high) / 2
@@ -111,25 +94,14 @@ def sample(
     step: AcceptStep,
     case: CertifyCase,
     count: int,
-    batch: int,
+    batch: int,  # rows a call
     seed: int,
-    company: NeighbourRound | None = None,
-    before: NeighbourRound | None = None,
+    company: NeighbourRound | None = None,  # a round to put beside every row
+    before: NeighbourRound | None = None,  # a round for a call before every call
 ) -> SampledLaw:
-    """Draw `count` drafts and rounds, `batch` rows per call, and complete each with p to D + 1 values.
-
-    Deterministic drafts take turns. The step's draws come from the global generators of torch, numpy and Python, which
-    are seeded here and restored; a step that takes uniforms receives random uniforms.
-
-    Args:
-        step: The step.
-        case: The case.
-        count: The number of rounds.
-        batch: The rows of a call.
-        seed: The seed.
-        company: A round to put beside every row.
-        before: A round for a call before every call.
-    """
+    """Draw `count` drafts and rounds, and complete each with p to D + 1 values. Deterministic drafts take turns. The
+    step's draws come from the global generators of torch, numpy and Python, which are seeded here and restored; a step
+    that takes uniforms receives random uniforms."""
     dice = torch.Generator().manual_seed(seed)
     size, tree = case.size, case.shape.tree
     cells, cases = size ** (tree.max_depth + 1), int(case.which.max()) + 1
@@ -161,7 +133,6 @@ def _ask(step: AcceptStep, question: StepQuestion, company: NeighbourRound | Non
 
 
 def _completed(case: CertifyCase, run: Tensor, length: Tensor, dice: torch.Generator) -> Tensor:
-    """Extend runs of `length` values by draws from p to D + 1 values."""
     for d in range(case.shape.tree.max_depth + 1):
         here = (length == d).nonzero()[:, 0]
         u = torch.rand(len(here), generator=dice, dtype=torch.float64)
@@ -179,7 +150,7 @@ def _draft_rows(case: CertifyCase, start: int, count: int, dice: torch.Generator
 def _emitted_values(
     case: CertifyCase, rows: Tensor, answer: StepAnswer, dice: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Return the base-V number of the emitted values, int64 [R], and their number; with a first value from a stale state."""
+    """Return the base-V number of the emitted values, int64 [R], and their number; a stale state adds a value."""
     code, size, depth = case.drafts.code[rows], case.size, case.shape.tree.depth[0]
     own = torch.arange(len(rows))
     run, length = code[own, answer.node] * size + answer.value, depth[answer.node] + 1
@@ -195,7 +166,6 @@ def _emitted_values(
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed the global generators inside the block and restore them afterwards."""
     import numpy
 
     states = random.getstate(), numpy.random.get_state()

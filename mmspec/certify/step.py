@@ -78,16 +78,8 @@ class StepAnswer:
 
 
 class AcceptStep:
-    """An accept step of another project, called with the arguments in `ARGUMENTS` that its signature names.
-
-    Args:
-        function: The step: its result is accepted counts and next tokens, and optionally the end of its state; see
-            `StepAnswer`. A class is instantiated by `fresh`, without arguments.
-        arrays: The kind of arrays that it receives; it may return either kind, or lists.
-
-    Raises:
-        StepFailed: The callable cannot be called in this way.
-    """
+    """An accept step of another project, called with the arguments in `ARGUMENTS` that its signature names. It returns
+    a `StepAnswer`'s fields, the last optional, in arrays of either kind or lists. `fresh` instantiates a class."""
 
     def __init__(self, function: Callable, arrays: Arrays = "torch"):
         if not callable(function):
@@ -102,7 +94,6 @@ class AcceptStep:
 
     @property
     def draws(self) -> bool:
-        """Whether it draws its own random numbers."""
         return "uniforms" not in self.names
 
     def __call__(self, question: StepQuestion, uniforms: Tensor | None) -> StepAnswer:
@@ -152,11 +143,6 @@ class AcceptStep:
 
 
 def _read_answer(answer: object, question: StepQuestion) -> StepAnswer:
-    """Return the answer as tensors.
-
-    Raises:
-        StepFailed: It has another shape or kind of numbers, or numbers out of range.
-    """
     rows, nodes, size = len(question.tokens), len(question.parents), question.p.shape[-1]
     if not isinstance(answer, tuple | list) or len(answer) not in (2, 3):
         got = f"{len(answer)} things" if isinstance(answer, tuple | list) else type(answer).__name__
@@ -188,11 +174,7 @@ def _integers(name: str, value: object, rows: int, limit: int) -> Tensor:
 
 
 def load_step(spec: str) -> Callable:
-    """Import the step that MODULE:CALLABLE names. Importing a module runs its code.
-
-    Raises:
-        StepFailed: The module or the name does not exist, or its code raises.
-    """
+    """Import the step that MODULE:CALLABLE names. Importing a module runs its code."""
     module, colon, name = spec.partition(":")
     if not colon or not module or not name:
         raise StepFailed(f"step: expected MODULE:CALLABLE, got {spec!r}; write for example my_engine.accept:step")

@@ -15,11 +15,8 @@ from typing import TextIO
 
 
 def main(order: str, out: TextIO) -> None:
-    """Examine a step and write lines of JSON.
-
-    They are {"ready": true}, {"cases": their number}, a {"case": ...} per case, and {"certificate": ...} or {"error": a
-    sentence}.
-    """
+    """Examine a step and write lines of JSON: {"ready": true}, {"cases": their number}, a {"case": ...} per case, and
+    {"certificate": ...} or {"error": a sentence}."""
 
     def send(**message: object) -> None:
         out.write(json.dumps(message) + "\n")
@@ -50,12 +47,8 @@ def main(order: str, out: TextIO) -> None:
 
 
 def end_with(pipe: int) -> None:
-    """Wait for the end of a pipe, then end this process, and its process group if that is its own.
-
-    Args:
-        pipe: A file descriptor that is open for reading. The process that waits for the certificate holds its other
-            end.
-    """
+    """Wait for the end of a pipe, a file descriptor open for reading, whose other end the process that waits for the
+    certificate holds. Then end this process, and its process group if that is its own."""
     while os.read(pipe, 1024):
         pass
     if hasattr(os, "killpg") and os.getpgid(0) == os.getpid():

@@ -1,5 +1,3 @@
-"""An examination in a separate process, which may hang or crash."""
-
 from __future__ import annotations
 
 import json
@@ -30,17 +28,9 @@ def certify_in_subprocess(
     arrays: str = "torch", limit: float = 120.0, on_case: CaseCallback = lambda case: None,
     on_start: Callable[[int], None] = lambda cases: None,
 ) -> Certificate:  # fmt: skip
-    """Run `certify` on the step named MODULE:CALLABLE, in another process with this process's import path.
-
-    It runs the code of the module. The other arguments are those of `certify`.
-
-    Args:
-        spec: MODULE:CALLABLE.
-        limit: The seconds without a finished case after which it is stopped; a twentieth of them is for probes.
-
-    Raises:
-        StepFailed: `certify` or `load_step` raises it, or the step hangs or ends its process.
-    """
+    """Run `certify` on the step MODULE:CALLABLE, and so the code of MODULE, in another process with this process's
+    import path. It is stopped after `limit` seconds without a finished case, a twentieth of them for probes, as it may
+    hang."""
     order = {"step": spec, "values": values, "samples": samples, "probes": probes,
              "seconds": PROBE_SHARE * limit, "arrays": arrays, "modules": imported(),
              "shapes": None if shapes is None else [(shape.parents, shape.drawn) for shape in shapes]}  # fmt: skip
@@ -52,14 +42,9 @@ def certify_in_subprocess(
 
 
 def child_command(order: str) -> dict:
-    """Return the arguments of `subprocess.Popen` for the process that runs a step.
-
-    The process has its own session and process group, with all that the step starts. It ends the group when its stdin
-    ends, which is when this process closes the pipe or dies.
-
-    Args:
-        order: The step and the settings as JSON; see `mmspec.certify.subprocess_child`.
-    """
+    """Return the arguments of `subprocess.Popen` for the process that runs a step; `order` is JSON (see
+    `subprocess_child`). The process has its own session and process group, with all that the step starts. It ends the
+    group when its stdin ends, which is when this process closes the pipe or dies."""
     return {"args": [sys.executable, "-m", "mmspec.certify.subprocess_child", order], "text": True, "start_new_session": True,
             "stdin": subprocess.PIPE, "stdout": subprocess.PIPE,
             "env": os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}}  # fmt: skip
@@ -105,7 +90,6 @@ def _listen(
 
 
 def _code(child: subprocess.Popen) -> int:
-    """Return the exit code of a process that has closed its end of the pipe."""
     try:
         return child.wait(CLOSING)
     except subprocess.TimeoutExpired:  # the step has closed files that are not its own

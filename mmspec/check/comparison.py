@@ -1,5 +1,3 @@
-"""A request decoded plainly and with drafts on the loaded model."""
-
 from __future__ import annotations
 
 import warnings
@@ -27,13 +25,7 @@ _TEXT = "Write the numbers from one to twenty in words, and then write them once
 
 
 def sample_prompt(parts: Parts, processor: Any, zoo: str) -> tuple[dict[str, Any], str]:
-    """Return a prompt for the model, as inputs of `generate` on its device and in words.
-
-    Args:
-        parts: The parts of the loaded model.
-        processor: Its processor or tokenizer, None where it has neither.
-        zoo: Its name in the zoo, "" for other models.
-    """
+    """Return a prompt, as inputs of `generate` on the model's device and in words; `zoo` is its name in the zoo or ""."""
     reason = "no processor"
     if processor is not None:
         picture = render(long_scenes(1)[0])
@@ -59,7 +51,6 @@ def _placed(value: Any, device: torch.device) -> Any:
 
 
 def picture_tokens(parts: Parts, inputs: dict[str, Any]) -> int:
-    """Return the number of picture tokens in the prompt."""
     places = torch.tensor(parts.placeholders or (-1,), device=inputs["input_ids"].device)
     return int(torch.isin(inputs["input_ids"], places).sum())
 
@@ -73,18 +64,8 @@ def best_drafter(model: nn.Module) -> Any:
 
 
 def compare(model: nn.Module, inputs: dict[str, Any], words: str, drafter: Any, tokens: int) -> DraftedComparison:
-    """Decode a prompt greedily, plainly and with drafts; both are warmed up before they are timed.
-
-    Args:
-        model: The loaded model.
-        inputs: The prompt as inputs of `generate`.
-        words: The prompt in words.
-        drafter: A drafter or its text.
-        tokens: The number of tokens of the answer, which does not end earlier.
-
-    Raises:
-        ValueError: The request is refused.
-    """
+    """Decode a prompt (in `words` for people) greedily, plainly and with a drafter or its text; both ways are warmed
+    up. An answer has `tokens` tokens and does not end earlier."""
     settings = {**inputs, **ending_arguments(model, natural=False), "do_sample": False, "return_dict": True}
     for way in (None, drafter):
         generate(model, drafter=way, **settings, max_new_tokens=min(tokens, _WARM))
@@ -103,7 +84,7 @@ def compare(model: nn.Module, inputs: dict[str, Any], words: str, drafter: Any, 
 
 
 def _timed(model: nn.Module, drafter: Any, settings: dict[str, Any], tokens: int) -> tuple[Generated, float]:
-    """The result of a call and its seconds, until a GPU has finished too."""
+    """Return the result of a call and its seconds, until a GPU has finished too."""
     began = perf_counter()
     output = generate(model, drafter=drafter, **settings, max_new_tokens=tokens)
     output.sequences.tolist()
@@ -111,7 +92,7 @@ def _timed(model: nn.Module, drafter: Any, settings: dict[str, Any], tokens: int
 
 
 def _first_difference(plain: Tensor, drafted: Tensor, prompt: int) -> int | None:
-    """The first token after the prompt that differs, counted from 1; the sequences are int64 [L]."""
+    """Return the first token after the prompt that differs, counted from 1; the sequences are int64 [L]."""
     length = min(len(plain), len(drafted))
     unlike = (plain[:length] != drafted[:length]).nonzero()
     if len(unlike):

@@ -26,12 +26,7 @@ _ROOTS = ("vlm/hybrid", "vlm/smol", "smollm2", "vlm")  # models of the zoo, thos
 
 
 def drafter_fits(parts: Parts, source: ModelSource) -> list[DrafterFit]:
-    """Return every drafter for a model, available drafters first.
-
-    Args:
-        parts: The parts of the model, with or without weights.
-        source: The place of its files.
-    """
+    """Return every drafter for a model, with weights or without, the available drafters first."""
     fits = [*_untrained(), *_of_zoo(source), *_of_checkpoint(parts, source), *_published(parts, source)]
     here = {fit.text.partition("@")[0] for fit in fits if fit.here}
     fits += [fit for fit in _kinds(parts) if fit.name not in here]
@@ -39,14 +34,12 @@ def drafter_fits(parts: Parts, source: ModelSource) -> list[DrafterFit]:
 
 
 def _untrained() -> Iterator[DrafterFit]:
-    """Drafters without weights."""
     for method in methods("vlm", "drafter"):
         if not method.needs and method.facts.get("drafts"):
             yield DrafterFit(method.name, True, True, 0, method.about, method.name)
 
 
 def _of_zoo(source: ModelSource) -> Iterator[DrafterFit]:
-    """The drafters of the zoo that were trained for this model of the zoo."""
     for name in zoo.names():
         kind = _zoo_kind(name, source.zoo)
         if kind is not None:
@@ -55,7 +48,6 @@ def _of_zoo(source: ModelSource) -> Iterator[DrafterFit]:
 
 
 def _zoo_kind(name: str, target: str) -> MethodInfo | None:
-    """The method of a drafter of the zoo, None where it was not trained for the model `target`."""
     root = next((root for root in _ROOTS if name.startswith(f"{root}/")), None)
     if not target or root != target:
         return None
@@ -65,7 +57,7 @@ def _zoo_kind(name: str, target: str) -> MethodInfo | None:
 
 
 def _stored(name: str) -> int:
-    """The number of weights in the files of a part of the zoo."""
+    """Return the number of weights in the files of a part of the zoo."""
     shapes = (read_shapes(file) for file in weight_files(zoo.folder_of(name)))
     return sum(value.numel() for tensors in shapes for value in tensors.values())
 
@@ -82,7 +74,6 @@ def _of_checkpoint(parts: Parts, source: ModelSource) -> Iterator[DrafterFit]:
 
 
 def _published(parts: Parts, source: ModelSource) -> Iterator[DrafterFit]:
-    """The published drafters for the model."""
     for state in drafter_states(source.name, parts.hidden_size, parts.vocab_size):
         published, here = state.published, state.folder is not None and not state.reason
         layout = "" if published.read else "layout assumed"
@@ -94,7 +85,7 @@ def _published(parts: Parts, source: ModelSource) -> Iterator[DrafterFit]:
 
 
 def _kinds(parts: Parts) -> Iterator[DrafterFit]:
-    """The kinds of trained drafters, with the size of a drafter for this model."""
+    """Yield the kinds of trained drafters, with the size of a drafter for this model."""
     for method in methods("vlm", "drafter"):
         if not method.facts.get("trained"):
             continue

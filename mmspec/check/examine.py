@@ -1,5 +1,3 @@
-"""`check`: a report on a model, with its weights or from its config alone."""
-
 from __future__ import annotations
 
 import shlex
@@ -37,28 +35,18 @@ OnStep = Callable[[str], None]
 
 
 def check(
-    spec: str, *, drafter: str | None = None, fetch: bool = False, load: bool = True, tokens: int = 32,
-    device: str = "auto", memory: str | None = None, row: int = 4096, on_step: OnStep | None = None,
-) -> CheckReport:  # fmt: skip
-    """Report whether a model is supported, the drafters that fit, its memory and the next command.
-
-    Args:
-        spec: A folder, a config file, "zoo:NAME", or a hub id.
-        drafter: The text of a drafter to compare with plain decoding; the best available drafter by default.
-        fetch: Fetch a hub id that is not in the cache. Nothing else uses the network.
-        load: Read the weights if they exist; False reads the config alone.
-        tokens: The number of tokens of the comparison.
-        device: "cpu", "cuda", "cuda:N", or "auto" for an available GPU and else the CPU.
-        memory: A budget such as "8GB", for which the report names the longest drafts; None for no budget.
-        row: The tokens of a row within that budget, half of them generated.
-        on_step: Called with each of `STEPS` when it begins.
-
-    Returns:
-        The report.
-
-    Raises:
-        ValueError: There is no such model, its files are damaged, or the budget holds no row.
-    """
+    spec: str,  # a folder, a config file, "zoo:NAME", or a hub id
+    *,
+    drafter: str | None = None,  # text of the drafter to compare; None for the best available
+    fetch: bool = False,  # a hub id that is not in the cache; nothing else uses the network
+    load: bool = True,  # the weights if they exist; False reads the config alone
+    tokens: int = 32,  # of the comparison
+    device: str = "auto",  # "cpu", "cuda", "cuda:N", or "auto" for an available GPU and else the CPU
+    memory: str | None = None,  # budget such as "8GB", for which the report names the longest drafts; None for none
+    row: int = 4096,  # tokens of a row within that budget, half of them generated
+    on_step: OnStep | None = None,  # called with each of `STEPS` when it begins
+) -> CheckReport:
+    """Report on a model, with its weights or from its config alone. A budget that holds no row is refused."""
     began = perf_counter()
     budget = None if memory is None else bytes_of(memory)
     source = find_model(spec, fetch)
@@ -80,7 +68,7 @@ def _check_model(
     source: ModelSource, drafter: str | None, load: bool, tokens: int, device: str, budget: tuple[int, int] | None,
     on_step: OnStep,
 ) -> CheckReport:  # fmt: skip
-    """The report on a model of transformers; `budget` is the bytes, and the tokens of a row."""
+    """Return the report on a model of transformers; `budget` is the bytes, and the tokens of a row."""
     config = read_config(source.file or source.folder) if source.file else zoo.load(source.zoo)[0].config
     skeleton = sketch_model(config, source.spec)
     family = next((family for family in image_families() if family.name == skeleton.class_name), None)
@@ -113,7 +101,6 @@ def _check_model(
 
 
 def _from_config(skeleton: Skeleton, source: ModelSource) -> CheckReport:
-    """The report as far as the config tells."""
     parts, pictures = skeleton.parts, pictures_of(skeleton)
     is_supported, reason = _expected(skeleton)
     dtype = getattr(skeleton.config, "dtype", None) or getattr(skeleton.config.get_text_config(), "dtype", None)
@@ -139,7 +126,7 @@ def _from_config(skeleton: Skeleton, source: ModelSource) -> CheckReport:
 
 
 def _expected(skeleton: Skeleton) -> tuple[bool | None, str]:
-    """Whether a class is supported, as far as its parts and the suite's table tell, and the reason."""
+    """Return whether a class is supported, as far as its parts and the suite's table tell, and the reason."""
     if skeleton.parts is None:
         return False, _plain(skeleton.refusal)
     if skeleton.parts.trusted:
@@ -155,12 +142,12 @@ def _expected(skeleton: Skeleton) -> tuple[bool | None, str]:
 
 
 def _plain(reason: str) -> str:
-    """A refusal without its argument's name."""
+    """Return a refusal without its argument's name."""
     return reason.removeprefix("model: ")
 
 
 def _loaded(source: ModelSource, skeleton: Skeleton, place: str, report: CheckReport) -> tuple[Any, Any]:
-    """The model with its weights on a device, and its processor, None where it has no processor."""
+    """Return the model with its weights on a device, and its processor or None."""
     if source.zoo:
         model, processor = zoo.load(source.zoo)
         return model.to(place), processor
@@ -179,7 +166,6 @@ def _try_out(
     report: CheckReport, parts: Parts, processor: Any, source: ModelSource, drafter: str | None, tokens: int,
     on_step: OnStep,
 ) -> None:  # fmt: skip
-    """Add the proofs, the features and the comparison of a loaded model to its report."""
     on_step(STEPS[2])
     began = perf_counter()
     inputs, words = sample_prompt(parts, processor, source.zoo)
@@ -216,7 +202,7 @@ def _try_out(
 
 
 def _next(report: CheckReport, source: ModelSource, drafter: str | None) -> list[str]:
-    """The next commands: use the model, and train or fetch a drafter where no trained drafter is available."""
+    """Return the next commands: use the model, and train or fetch a drafter where no trained drafter is available."""
     model = _shown(source)
     if report.kind == "text":
         use = f"mmspec bench vlm --suite real --model {model}"
@@ -233,5 +219,5 @@ def _next(report: CheckReport, source: ModelSource, drafter: str | None) -> list
 
 
 def _shown(source: ModelSource) -> str:
-    """The model as an option of the other commands."""
+    """Return the model as an option of the other commands."""
     return source.zoo or shlex.quote(source.spec)

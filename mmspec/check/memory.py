@@ -15,15 +15,8 @@ from mmspec.vlm.memory_needs import MemoryNeeds, slots_of, states_of
 
 
 def memory_of(skeleton: Skeleton, dtype: torch.dtype) -> MemoryNeeds:
-    """Return the memory of a model and of its requests.
-
-    Keys, values and states are measured on a pass of a single token on the meta device, so that latent, grouped and
-    recurrent layers count with their real sizes.
-
-    Args:
-        skeleton: The model without weights.
-        dtype: The precision of the weights and the cache.
-    """
+    """Return the memory of a model and of its requests, weights and cache in `dtype`. A pass of a single token on the
+    meta device measures it, so that latent, grouped and recurrent layers count with their real sizes."""
     counted = sum(weight.numel() for weight in skeleton.model.parameters())
     name, size = str(dtype).removeprefix("torch."), dtype.itemsize
     if skeleton.parts is None:
@@ -43,7 +36,7 @@ def memory_of(skeleton: Skeleton, dtype: torch.dtype) -> MemoryNeeds:
 
 
 def _cache_layers(parts: Parts, dtype: torch.dtype) -> list[Any] | None:
-    """The layers of transformers' own cache after a single token; None where the class cannot run without weights."""
+    """Return the layers of transformers' own cache after a token; None where the class cannot run without weights."""
     ids = torch.zeros(1, 1, dtype=torch.long, device="meta")
     for kind in (dtype, torch.bfloat16):  # some kernels of experts know half precision alone
         try:
@@ -55,7 +48,7 @@ def _cache_layers(parts: Parts, dtype: torch.dtype) -> list[Any] | None:
 
 
 def _numbers_by_heads(skeleton: Skeleton) -> int | None:
-    """The number of keys and values of a token by the heads of the config; None where layers store anything else."""
+    """Return the keys and values of a token by the config's heads; None where layers store anything else."""
     config, plan = skeleton.config.get_text_config(decoder=True), skeleton.parts.plan
     heads = getattr(config, "num_attention_heads", None)
     if not heads or plan.stateful or getattr(config, "kv_lora_rank", None):
@@ -66,14 +59,7 @@ def _numbers_by_heads(skeleton: Skeleton) -> int | None:
 
 
 def room_of(device: str) -> int | None:
-    """Return the bytes that a device has for weights: the free memory of a GPU, or all memory of the machine.
-
-    Args:
-        device: "cpu", "cuda" or "cuda:N".
-
-    Returns:
-        The bytes, None where they are unknown.
-    """
+    """Return the bytes for weights on "cpu" (all memory), "cuda" or "cuda:N" (free memory), None if unknown."""
     if device != "cpu":
         return torch.cuda.mem_get_info(device)[0]
     try:

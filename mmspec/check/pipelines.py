@@ -25,14 +25,6 @@ Sizes = tuple[list[LayerGroup], int | None, str]  # layers, cached numbers of a 
 
 
 def check_pipeline(source: ModelSource) -> CheckReport:
-    """Return the report on a saved pipeline.
-
-    Args:
-        source: A folder with model_index.json.
-
-    Raises:
-        ValueError: A config or a file is missing or damaged.
-    """
     index = source.index
     name = str(index.get("_class_name"))
     if name in DIFFUSERS_PIPELINES:
@@ -57,7 +49,6 @@ def check_pipeline(source: ModelSource) -> CheckReport:
 
 
 def _domain(name: str, fields: dict[str, Any]) -> tuple[Domain, str]:
-    """The domain and the kind of models that decodings are listed by."""
     if name in CONTINUOUS_PIPELINES:
         return "continuous", CONTINUOUS_PIPELINES[name]
     if name == VIDEO_PIPELINE:
@@ -111,7 +102,7 @@ _READERS: dict[str, Callable[[dict[str, Any]], Sizes]] = {
 
 
 def _memory(source: ModelSource, numbers: int | None, note: str) -> MemoryNeeds | None:
-    """The bytes of all weights in the folder, and of a token's keys and values in the transformer's precision."""
+    """Return the bytes of all weights in the folder, and of a token's keys and values in the transformer's precision."""
     files = sorted(source.folder.rglob("*.safetensors"))
     tensors = [value for file in files for value in read_shapes(file).values()]
     if not tensors:

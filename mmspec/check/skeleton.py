@@ -21,47 +21,24 @@ _MOST_TENSORS = 100_000  # of the sketch of a config
 
 @dataclass(frozen=True, slots=True)
 class Skeleton:
-    """A model on the meta device.
-
-    Attributes:
-        config: The config of transformers.
-        class_name: The class that decodes it.
-        model: The model, None where its class cannot be built from the config alone.
-        parts: Its parts, None where the class is refused.
-        refusal: The reason of the refusal, "" where there is none.
-    """
+    """A model on the meta device; `config` is that of transformers."""
 
     config: Any
     class_name: str
-    model: nn.Module | None
-    parts: Parts | None
+    model: nn.Module | None  # None where its class cannot be built from the config alone
+    parts: Parts | None  # None where the class is refused
     refusal: str = ""
 
 
 def read_config(place: Path) -> Any:
-    """Return the config of transformers in a folder or a file.
-
-    Args:
-        place: The folder or the file.
-
-    Raises:
-        ValueError: There is no config that transformers knows.
-    """
+    """Return the config of transformers in a folder or a file."""
     from transformers import AutoConfig
 
     return load_part(AutoConfig, place)
 
 
 def class_of(config: Any, source: str) -> type:
-    """Return the class that writes text with a config: its own class if transformers has it.
-
-    Args:
-        config: The config of transformers.
-        source: The model as the user named it, for the error.
-
-    Raises:
-        ValueError: No class of transformers writes text with it.
-    """
+    """Return the class that writes text with a config: its own class if transformers has it."""
     import transformers
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
@@ -80,15 +57,6 @@ def class_of(config: Any, source: str) -> type:
 
 
 def sketch_model(config: Any, source: str) -> Skeleton:
-    """Return the skeleton of a config.
-
-    Args:
-        config: The config of transformers.
-        source: The model as the user named it, for errors.
-
-    Raises:
-        ValueError: No class writes text with it, or it has sizes that no tensor can have.
-    """
     kind = class_of(config, source)
     model = sketch(lambda: kind(config), _MOST_TENSORS, source).eval()
     try:

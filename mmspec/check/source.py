@@ -23,29 +23,17 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """The place of a model's files.
+    """The place of a model's files."""
 
-    Attributes:
-        spec: The model as the user wrote it.
-        folder: The folder of its files, or of the config alone.
-        config: The fields of config.json, {} for a pipeline without that file.
-        file: The config file, None for a pipeline without that file.
-        name: The hub id if it is known, the name in the zoo, else the folder.
-        zoo: Its name in the zoo, "" for other models.
-        is_repository: Whether it was named by its hub id.
-        has_weights: Whether safetensors files lie beside the config.
-        note: A sentence about its files, "" for none.
-    """
-
-    spec: str
-    folder: Path
-    config: dict[str, Any]
-    file: Path | None
-    name: str
-    zoo: str = ""
-    is_repository: bool = False
-    has_weights: bool = False
-    note: str = ""
+    spec: str  # as the user wrote it
+    folder: Path  # of its files, or of the config alone
+    config: dict[str, Any]  # the fields of config.json, {} for a pipeline without that file
+    file: Path | None  # the config file, None for a pipeline without that file
+    name: str  # the hub id if it is known, the name in the zoo, else the folder
+    zoo: str = ""  # name in the zoo, "" for other models
+    is_repository: bool = False  # it was named by its hub id
+    has_weights: bool = False  # safetensors files lie beside the config
+    note: str = ""  # a sentence about its files
 
     @property
     def index(self) -> dict[str, Any]:
@@ -55,15 +43,8 @@ class ModelSource:
 
 
 def find_model(spec: str, fetch: bool = False) -> ModelSource:
-    """Find a model's files. Only `fetch` uses the network, and only for a hub id.
-
-    Args:
-        spec: "zoo:NAME" or a name of the zoo, a folder, a config file, or a hub id.
-        fetch: Fetch the repository of a hub id that is not in the cache.
-
-    Raises:
-        ValueError: There is no such model, its files are damaged or incomplete, or they are no model's.
-    """
+    """Find a model's files: "zoo:NAME" or a name of the zoo, a folder, a config file, or a hub id. Only `fetch` uses
+    the network, and only for a hub id that is not in the cache."""
     path = Path(spec)
     if name := _zoo_name(spec):
         return _of_folder(spec, zoo_folder(name), name=name, zoo=name)
@@ -78,7 +59,6 @@ def find_model(spec: str, fetch: bool = False) -> ModelSource:
 
 
 def _zoo_name(spec: str) -> str:
-    """The name in the zoo, "" for other models."""
     name = spec.removeprefix(ZOO)
     named = spec != name or (not Path(spec).exists() and name in (*MODELS, "zoo"))
     if not named:
@@ -136,7 +116,6 @@ def _check_model(spec: str, config: dict[str, Any]) -> None:
 
 
 def _hub_folder(repo: str, fetch: bool) -> Path:
-    """The folder of a repository in the user's cache."""
     from huggingface_hub import constants, snapshot_download
 
     how = {"allow_patterns": list(_FETCHED)} if fetch else {"local_files_only": True}

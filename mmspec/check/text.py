@@ -1,5 +1,3 @@
-"""The report as lines of at most 100 columns, or fewer."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -15,12 +13,7 @@ _MARKS = {True: "yes", False: "no", None: "?"}
 
 
 def report_lines(report: CheckReport, width: int = WIDTH) -> list[str]:
-    """Return the report for the screen.
-
-    Args:
-        report: The report.
-        width: The columns of the screen; command lines and paths are not broken.
-    """
+    """Return the report as lines of at most 100 columns, or of `width`; command lines and paths are not broken."""
     lines = [f"{report.model}: {report.class_name}"]
     for label, texts in _sections(report):
         for number, text in enumerate(texts):
@@ -31,7 +24,6 @@ def report_lines(report: CheckReport, width: int = WIDTH) -> list[str]:
 
 
 def _labelled(label: str, text: str, width: int) -> list[str]:
-    """A text after its label, wrapped between words."""
     first = f"{label:<{_LABEL}}"
     return wrap(text, width, initial_indent=first, subsequent_indent=" " * _LABEL, break_long_words=False,
                 break_on_hyphens=False) or [first]  # fmt: skip
@@ -80,7 +72,7 @@ def _memory(report: CheckReport) -> list[str]:
 
 
 def _drafters(report: CheckReport) -> list[str]:
-    """A line for each available drafter, then drafters that can be trained or fetched, and drafters that do not fit."""
+    """Return a line for each available drafter, then those that can be trained or fetched, and those that do not fit."""
     fits, memory = report.drafters, report.memory
     each = memory.weights / memory.parameters if memory is not None else 4  # bytes
     lines = []

@@ -34,15 +34,8 @@ def pass_seconds(parts: Parts) -> float:
 
 
 def proofs_of(parts: Parts, inputs: dict[str, Any], total: int, left: float, single: float) -> list[Finding]:
-    """Run the proofs that a request of a class has to pass.
-
-    Args:
-        parts: The parts of the loaded model.
-        inputs: A prompt as inputs of `generate`.
-        total: The tokens of the prompt and its answer.
-        left: The seconds that may be spent; a class that the suite tests skips proofs that take longer.
-        single: The seconds of a single pass.
-    """
+    """Run the proofs that a class has to pass. `total` is the tokens of prompt and answer; `single` the seconds of a
+    single pass. `left` is the seconds to spend: a class that the suite tests skips longer proofs."""
     if parts.trusted and single * _TRIAL_PASSES > left:
         return [Finding("a tree of drafts", None, "skipped: it would take too long, and the suite tests the class")]
     proofs = [_tried("a tree of drafts", lambda: prove_model(parts), "equals single steps, padded rows too")]
@@ -56,7 +49,6 @@ def proofs_of(parts: Parts, inputs: dict[str, Any], total: int, left: float, sin
 
 
 def trees_of(parts: Parts) -> Finding:
-    """Return the finding on trees of drafts, which every supported model verifies."""
     how = "recurrent layers step along them" if parts.plan.stateful else "dynamic and static trees"
     return Finding("trees", True, how)
 
@@ -72,7 +64,6 @@ def features_of(parts: Parts, inputs: dict[str, Any], processor: Any, left: floa
 
 
 def _tried(name: str, trial: Callable[[], object], detail: str) -> Finding:
-    """Run a trial."""
     began = perf_counter()
     try:
         trial()
@@ -82,7 +73,7 @@ def _tried(name: str, trial: Callable[[], object], detail: str) -> Finding:
 
 
 def _captured(model: nn.Module, inputs: dict[str, Any]) -> Finding:
-    """Whether rounds of plain decoding can be captured; drafters of a fixed shape are captured with them."""
+    """Return whether rounds of plain decoding can be captured; drafters of a fixed shape are captured with them."""
     began = perf_counter()
     try:
         with warnings.catch_warnings(record=True) as sentences:
@@ -104,13 +95,8 @@ def _captured(model: nn.Module, inputs: dict[str, Any]) -> Finding:
 
 
 def _same_answer(second: Tensor, fresh: Tensor, logits: Sequence[Tensor]) -> bool:
-    """Whether two answers are the same up to rounding: the first tokens that differ may have nearly equal logits.
-
-    Args:
-        second: The conversation with the answer of a second turn, int64 [1, L].
-        fresh: The conversation with the answer of a fresh call, int64 [1, L].
-        logits: The logits of each token of the fresh answer, [1, V].
-    """
+    """Return whether two conversations with their answers, int64 [1, L], are the same up to rounding: the first tokens
+    that differ may have nearly equal logits, [1, V] for each token of the fresh answer."""
     start, end = fresh.shape[1] - len(logits), min(second.shape[1], fresh.shape[1])
     unlike = (second[0, start:end] != fresh[0, start:end]).nonzero()
     if not len(unlike):
@@ -122,7 +108,7 @@ def _same_answer(second: Tensor, fresh: Tensor, logits: Sequence[Tensor]) -> boo
 
 
 def _session(parts: Parts, inputs: dict[str, Any], processor: Any) -> Finding:
-    """Whether a second turn on the committed cache gives the tokens of a fresh call with the whole conversation."""
+    """Return whether a second turn on the committed cache gives the tokens of a fresh call with the whole conversation."""
     model, settings = parts.model, dict(max_new_tokens=_TURN, do_sample=False)
     began = perf_counter()
     try:

@@ -36,7 +36,7 @@ _PAIRS = tuple[tuple[str, str], ...]
 
 
 def option_parameters(config: type[BenchConfig]) -> Iterator[Parameter]:
-    """Yield a typer option per field: several numbers or names are one text with commas, named paths may be repeated."""
+    """Yield a typer option a field: several numbers or names are one text with commas, named paths may be repeated."""
     types = _types(config)
     for field in fields(config):
         kind, many = types[field.name], _items(types[field.name])
@@ -47,15 +47,7 @@ def option_parameters(config: type[BenchConfig]) -> Iterator[Parameter]:
 
 
 def config_values(config: type[BenchConfig], given: dict[str, Any]) -> dict[str, Any]:
-    """Return the values of a config's fields.
-
-    Args:
-        config: The config.
-        given: The values of the command line by name.
-
-    Raises:
-        BadOption: A text is no value of its field.
-    """
+    """Return the values of a config's fields from the values of the command line by name."""
     types = _types(config)
     return {field.name: _value(config, field, types[field.name], given[field.name]) for field in fields(config)}
 
@@ -72,7 +64,7 @@ def _value(config: type[BenchConfig], field: Field, kind: Any, given: Any) -> An
 
 
 def _types(config: type[BenchConfig]) -> dict[str, Any]:
-    """The type of every field, without None."""
+    """Return the type of every field, without None."""
     hints = get_type_hints(config)
     return {field.name: _without_none(hints[field.name]) for field in fields(config) if field.default is not MISSING}
 
@@ -83,7 +75,7 @@ def _without_none(kind: Any) -> Any:
 
 
 def _items(kind: Any) -> Any:
-    """The type of a tuple's items; None for other types."""
+    """Return the type of a tuple's items; None for other types."""
     return get_args(kind)[0] if get_origin(kind) is tuple else None
 
 
@@ -95,17 +87,7 @@ def save_figures(json: Path | None, log: Path | None, result: dict) -> None:
 
 
 def show_result(domain: Domain, result: dict, markdown: Path | None, plot: Path | None) -> None:
-    """Print the tables of a bench, and write them and the curves to their files.
-
-    Args:
-        domain: The domain of the bench.
-        result: The rows and their environment.
-        markdown: The Markdown page, None for no page.
-        plot: The picture of the curves, None for no picture.
-
-    Raises:
-        ValueError: Rows failed, or an exact row has other output than plain decoding.
-    """
+    """Print and write tables and curves; failed rows, or exact rows with other output than plain, are errors."""
     from mmspec.evaluate.engine.domain import bench_failures
     from mmspec.evaluate.report.bench_page import environment_line, linked, tables
     from mmspec.evaluate.report.bench_page import markdown as as_markdown
@@ -150,7 +132,6 @@ def _group() -> None:
 
 
 def bench_command(name: str) -> Callable[..., None]:
-    """Return the command that benches a domain."""
     config = config_of(name)
 
     def run(json: Path | None, markdown: Path | None, plot: Path | None, **given: Any) -> None:
@@ -246,13 +227,11 @@ def _machine(name: str, json: Path | None, *given: Any, **more: Any) -> None:
 
 
 def _config(config: type[BenchConfig], given: dict[str, Any]) -> BenchConfig:
-    """The bench of these settings; settings that it refuses are a usage error."""
     with refusing():
         return config(**given)
 
 
 def _check_plot(domain: Domain, config: BenchConfig) -> None:
-    """Refuse, before the bench runs, a plot that cannot be drawn."""
     from mmspec.evaluate.report.style import need_matplotlib
 
     with refusing():

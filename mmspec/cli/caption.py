@@ -97,14 +97,7 @@ def _picture(path: str) -> Image:
 
 @dataclass(frozen=True, slots=True)
 class CaptionAnswer:
-    """A decoded answer.
-
-    Attributes:
-        text: The text without special tokens.
-        tokens: The ids of its tokens.
-        seconds: The seconds of the call.
-        stats: The statistics of the call.
-    """
+    """A decoded answer, the text without special tokens."""
 
     text: str
     tokens: list[int]
@@ -114,20 +107,14 @@ class CaptionAnswer:
 
 @dataclass(frozen=True, slots=True)
 class CaptionRequest:
-    """A request to a loaded model, which may be decoded with several drafters.
-
-    Attributes:
-        resources: The model, its processor and its drafters.
-        inputs: The inputs of `generate` on the model's device.
-        settings: The other arguments of `generate`.
-    """
+    """A request to a loaded model, which may be decoded with several drafters."""
 
     resources: VlmResources
-    inputs: dict[str, Any]
-    settings: dict[str, Any]
+    inputs: dict[str, Any]  # of `generate` on the model's device
+    settings: dict[str, Any]  # the other arguments of `generate`
 
     def answer(self, name: str, stream: bool) -> CaptionAnswer:
-        """Decode with a drafter; stream the text to the screen or show a bar."""
+        """Decode; stream the text to the screen or show a bar."""
         with refusing():
             drafter = self.resources.drafter(name)
         if stream:
@@ -167,7 +154,6 @@ def _opened(
     resources: VlmResources, placement: Placement, pictures: tuple, prompt: str, temperature: float, seed: int | None,
     limit: int,
 ) -> CaptionRequest:  # fmt: skip
-    """Move the model to its device and encode the request for it."""
     from mmspec.evaluate.engine.placement import inputs_on
     from mmspec.evaluate.vlm.requests import VlmPrompt, encode
     from mmspec.evaluate.vlm.runner import sampling_arguments
@@ -189,7 +175,6 @@ class _TokenCounter:
         """Skip the prompt."""
 
     def put_run(self, run: list[int], accepted: int) -> None:
-        """Count the tokens of a round."""
         self.advance(len(run))
 
     def end(self) -> None:
@@ -198,7 +183,6 @@ class _TokenCounter:
 
 @contextmanager
 def _token_bar(limit: int) -> Iterator[_TokenCounter]:
-    """A streamer that moves a bar towards the longest answer."""
     with progress() as bar:
         task = bar.add_task("tokens, at most", total=limit)
         yield _TokenCounter(lambda count: bar.advance(task, count))
@@ -219,7 +203,6 @@ def text_streamer(resources: VlmResources) -> object:
 
 
 def legend() -> Any:
-    """Return the line that explains the colours of streamed text."""
     from rich.text import Text
 
     return Text.assemble(("accepted draft tokens", DRAFTED), ", ", ("the target's own tokens", OWN), style="dim")

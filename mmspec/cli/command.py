@@ -30,25 +30,15 @@ _ARGUMENT = re.compile(r"^ {4}(\w+)(?: \((.+?)\))?: (.*)$", re.M)
 
 @dataclass(frozen=True, slots=True)
 class CommandHelp:
-    """The help texts in the docstring of a command.
-
-    Attributes:
-        about: The text in front of the arguments.
-        arguments: For each argument its flags with the word for its value, and its description.
-        examples: Command lines, and comments that begin with "#".
-    """
+    """The help texts in the docstring of a command; its examples are command lines, and comments that begin with "#"."""
 
     about: str
-    arguments: dict[str, tuple[str, str]] = field(default_factory=dict)
-    examples: tuple[str, ...] = ()
+    arguments: dict[str, tuple[str, str]] = field(default_factory=dict)  # flags with the value's word, about
+    examples: tuple[str, ...] = ()  # command lines, and comments that begin with "#"
 
 
 def documented(text: str | None) -> CommandHelp:
-    """Read a docstring in Google style.
-
-    Args:
-        text: The docstring. An argument's name may be followed by its flags and the word for its value in brackets.
-    """
+    """Read a docstring in Google style. An argument's name may have its flags and the word for its value in brackets."""
     rest, _, examples = inspect.cleandoc(text or "").partition("Examples:\n")
     about, _, lines = rest.partition("Args:\n")
     joined = re.sub(r"\n {8,}", " ", lines)
@@ -61,25 +51,16 @@ SHARED = documented(_SHARED).arguments
 
 
 def option(shown: str, about: str) -> Any:
-    """Return the typer option of a line of a docstring.
-
-    Args:
-        shown: The flags, where they are not the argument's name, and the word for the value.
-        about: The help text.
-    """
+    """Return the typer option of a docstring's line; `shown` is the flags, if others, and the word for the value."""
     words = shown.split()
     flags = [word for word in words if word.startswith("--")]
     return typer.Option(*flags, metavar=" ".join(words[len(flags) :]) or None, help=about)
 
 
 class LateHelp(TyperCommand):
-    """A command whose help ends with examples, and whose help texts are completed when they are shown.
-
-    Completing them late lets help texts name the methods of imported modules too.
-    """
+    """A command whose help ends with examples, and is completed late, to name the methods of imported modules too."""
 
     def format_help(self, *args: Any) -> None:
-        """Fill in the texts of `command` and write the help."""
         texts = {name: text() for name, text in self.callback.texts.items()}
         for parameter in self.params if texts else ():
             parameter.help = (parameter.help or "").format(**texts)
@@ -91,13 +72,11 @@ class GroupHelp(TyperGroup):
     """A group of commands whose help ends with the examples in the docstring of its callback."""
 
     def format_help(self, *args: Any) -> None:
-        """Write the help."""
         super().format_help(*args)
         print_examples(documented(self.callback.__doc__).examples)
 
 
 def print_examples(lines: tuple[str, ...]) -> None:
-    """Print the examples of a help text, each on a line of its own."""
     from rich.text import Text
 
     if not lines:
@@ -110,13 +89,8 @@ def print_examples(lines: tuple[str, ...]) -> None:
 
 
 def command(**texts: Callable[[], str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a function that is a command.
-
-    Arguments by position become the command's arguments, those by keyword its options. Errors end in one sentence.
-
-    Args:
-        **texts: For each {name} in the help texts of options the function that returns its text, see `LateHelp`.
-    """
+    """Decorate a function that is a command. Arguments by position become the command's arguments, those by keyword its
+    options. Errors end in one sentence. `texts` are the functions that fill each {name} in help texts."""
 
     def decorate(work: Callable[..., None]) -> Callable[..., None]:
         run = reports_errors(work)

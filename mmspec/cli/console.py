@@ -39,10 +39,8 @@ def refusing() -> Iterator[None]:
 
 
 def screen(stderr: bool = False) -> Console:
-    """Return a console on the present stdout or stderr; it prints colours only on a terminal.
-
-    Without a terminal its width is COLUMNS where that is set, else `PIPE_WIDTH`.
-    """
+    """Return a console on the present stdout or stderr, with colours only on a terminal. Without a terminal its width
+    is COLUMNS where that is set, else `PIPE_WIDTH`."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -74,11 +72,9 @@ class _NamedStream:
 
 
 def reports_errors(command: Callable) -> Callable:
-    """Decorate a command: ValueError, OSError and a full device memory end it with one red sentence on stderr.
-
-    The exit code is 2 for a refused option or argument and 1 for a run that failed. An interrupted command ends with a
-    sentence that names the files that remain, and with 128 + the signal: 130 for Ctrl-C, 143 for SIGTERM.
-    """
+    """Decorate a command: ValueError, OSError and a full device memory end it with one red sentence on stderr. The exit
+    code is 2 for a refused option or argument and 1 for a run that failed. An interrupted command ends with a sentence
+    that names the files that remain, and with 128 + the signal: 130 for Ctrl-C, 143 for SIGTERM."""
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -110,7 +106,6 @@ def say(text: str, style: str = "", *, stderr: bool = False) -> None:
 
 
 def say_error(sentence: str) -> None:
-    """Print one red sentence on stderr."""
     say(f"Error: {sentence}", "red", stderr=True)
 
 
@@ -124,7 +119,7 @@ def _say_stopped(stop: KeyboardInterrupt) -> int:
 
 
 def _command() -> str:
-    """The command line that continues this command."""
+    """Return the command line that continues this command."""
     import shlex
 
     words = [word for word in sys.argv[1:] if word not in _RESTART_OPTIONS]
@@ -171,11 +166,7 @@ def quiet_transformers() -> None:
 
 
 def check_writable(*paths: Path | None) -> None:
-    """Refuse, before any work is done, output files that cannot be written.
-
-    Raises:
-        BadOption: A file cannot be written, or two outputs name the same file.
-    """
+    """Refuse, before any work is done, output files that cannot be written, and two outputs of the same name."""
     from mmspec.io.files import destination
 
     named: set[Path] = set()
@@ -221,16 +212,9 @@ _STORED = 1e-3  # seconds up to which a request was read from a log, which tells
 def step_progress(
     title: str, requests: int, parts: int
 ) -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
-    """Yield two callables for work in parts of several requests: call them after a request, and after a part.
-
-    On a terminal they move a bar. Elsewhere stderr gets a line at the beginning, after every part, and about once a minute
-    inside long parts, so that a log shows progress.
-
-    Args:
-        title: The name of the work.
-        requests: The number of requests.
-        parts: The number of parts.
-    """
+    """Yield two callables for work in parts of several requests: call them after a request, and after a part. On a
+    terminal they move a bar. Elsewhere stderr gets a line at the beginning, after every part, and about once a minute
+    inside long parts, so that a log shows progress."""
     console = screen(stderr=True)
     if console.is_terminal:
         with progress() as bar:
@@ -271,12 +255,7 @@ class _ProgressLines:
 
 
 def time_left(requests: int, seconds: float) -> str:
-    """Return an estimate of the remaining time as the end of a line; "" for less than a minute.
-
-    Args:
-        requests: The remaining requests.
-        seconds: The mean time of a request.
-    """
+    """Return the remaining time as the end of a line, from the mean `seconds` of a request; "" for less than a minute."""
     left = requests * seconds
     if left < 60:
         return ""

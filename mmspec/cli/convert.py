@@ -14,17 +14,11 @@ from mmspec.cli.people import say_next
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """A kind of published file, with the function that converts it.
+    """A kind of published file, with the function that converts it."""
 
-    Args:
-        function: `MODULE:FUNCTION`.
-        heads: The config fields that hold the number of attention heads.
-        options: The options that the function takes.
-    """
-
-    function: str
-    heads: tuple[str, ...] = ()
-    options: tuple[str, ...] = ("heads", "dtype")
+    function: str  # `MODULE:FUNCTION`
+    heads: tuple[str, ...] = ()  # config fields with the number of attention heads
+    options: tuple[str, ...] = ("heads", "dtype")  # that the function takes
 
 
 KINDS = {
@@ -81,7 +75,7 @@ def convert(
 
 
 def _kind_of(file: Path) -> str | None:
-    """The kind of a file that shows its kind itself, None for other files."""
+    """Return the kind of a file that shows its kind itself, None for other files."""
     from mmspec.io.gguf import SUFFIX, is_gguf
 
     return "gguf" if file.suffix == SUFFIX or is_gguf(file) else None

@@ -97,7 +97,7 @@ def _encoded(resources: VlmResources, picture: Image) -> dict:
 def _decode(
     resources: VlmResources, pictures: list[tuple[Path, Image]], drafter: str, limit: int
 ) -> list[tuple[TimedRun, TimedRun]]:
-    """Decode every picture in turns and warmed up: by picture the run of transformers and the drafted run of median time."""
+    """Decode every picture in turns and warmed up; return the run of transformers and the drafted run of median time."""
     from mmspec.evaluate.engine.runs import interleave
     from mmspec.evaluate.vlm.runner import run_ours, run_peer
 
@@ -189,7 +189,6 @@ def _print(record: dict, is_live: bool) -> None:
 
 
 def say_scene(scene: dict) -> None:
-    """Print the figures of a caption."""
     say(
         f"  plain        {scene['plain_tokens_per_second']} tokens/s (transformers.generate)\n"
         f"  speculative  {scene['drafted_tokens_per_second']} tokens/s ({scene['speedup_vs_hf']}x)\n"

@@ -161,7 +161,7 @@ def _curve(
 def _models(
     model: str, drafter: str, request: Request, picture_tokens: int | None
 ) -> tuple[ModelCost, DrafterCost, ModelCost | None]:
-    """The costs of the target and of the drafter, and the cost of another model that drafts, None for other drafters."""
+    """Return the costs of the target, of the drafter, and of another model that drafts, None for other drafters."""
     from mmspec.estimate.drafters import drafter_cost
 
     name, _, other = drafter.partition("@")
@@ -177,7 +177,7 @@ def _models(
 
 
 def _cost(model: str, picture_tokens: int | None) -> ModelCost:
-    """The costs of a model, of the zoo too."""
+    """Return the costs of a model, of the zoo too."""
     from dataclasses import replace
 
     from mmspec.estimate.named import named_cost
@@ -190,7 +190,7 @@ def _cost(model: str, picture_tokens: int | None) -> ModelCost:
 
 
 def _timed_passes(model: str) -> MeasuredPasses:
-    """The seconds of passes of a text model by their number of tokens."""
+    """Return the seconds of passes of a text model by their number of tokens."""
     from statistics import median
 
     from mmspec.cli.options import open_resources

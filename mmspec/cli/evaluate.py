@@ -115,11 +115,7 @@ def _plan(run: Path, overrides: dict, several: dict, **fields: object) -> SweepP
 
 
 def _checked(plan: SweepPlan, engine: str, workers: int, report: bool) -> SweepWork:
-    """Return the work of a plan.
-
-    Raises:
-        ValueError: The engine, the plots or a sample of the plan could not run to the end.
-    """
+    """Return the work of a plan whose engine, plots and samples can run to the end."""
     from mmspec.evaluate.engine.work import SweepWork, check_engine
 
     check_engine(engine, workers)
@@ -151,7 +147,7 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def _exports(texts: list[str] | None) -> list[tuple[str, Path]]:
-    """The kinds and folders of --export; the folders need not exist."""
+    """Return the kinds and folders of --export; the folders need not exist."""
     from mmspec.evaluate.exports import LAYOUTS
 
     forms = " or ".join(f"{layout}=DIR" for layout in LAYOUTS)

@@ -17,7 +17,6 @@ DTYPES = ("bfloat16", "float16", "float32")
 
 
 def _kinds() -> str:
-    """The kinds of drafters by engine, for the help text."""
     kinds = {engine: ", ".join(name for name, engines in _FACTS.items() if engine in engines) for engine in ENGINES}
     return "; ".join(f"{engine} takes {names}" for engine, names in kinds.items())
 

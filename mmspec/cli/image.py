@@ -129,7 +129,7 @@ def image(
 
 
 def _plain_command(prompts: Sequence[str], model: str, seed: int) -> str:
-    """The command that draws the same prompts plainly, to compare the passes and the seconds."""
+    """Return the command that draws the same prompts plainly, to compare the passes and the seconds."""
     import shlex
 
     named = [] if model == "t2i" else ["--model", model]
@@ -138,7 +138,7 @@ def _plain_command(prompts: Sequence[str], model: str, seed: int) -> str:
 
 
 def _conditions(opened: OpenedPipeline, prompts: Sequence[str]) -> list:
-    """The prompts as the pipeline takes them; warns of words that it does not know."""
+    """Return the prompts as the pipeline takes them; warn of words that it does not know."""
     example = IMAGE_EXAMPLE if opened.resources.zoo else ""
     try:
         conditions = opened.resources.pipeline_prompts(prompts)
@@ -150,7 +150,6 @@ def _conditions(opened: OpenedPipeline, prompts: Sequence[str]) -> list:
 
 
 def _check_files(prompts: int, grid: int | None, out: Path) -> None:
-    """Refuse too many images, a grid with fewer images than prompts, and files that do not end in .png."""
     if max(grid or 0, prompts) > MOST_IMAGES:
         raise BadOption(f"--grid: expected at most {MOST_IMAGES} images, got {max(grid or 0, prompts)}, lower it")
     if grid is not None and grid < prompts:
@@ -206,7 +205,7 @@ def _generate(
 
 @contextmanager
 def _bars(images: int, opened: OpenedPipeline, start: int, of: int) -> Iterator[Callable[[int, int], None]]:
-    """A listener that moves a bar for each picture, or one bar for many pictures, by finished rows of tokens."""
+    """Yield a listener that moves a bar for each picture, or one bar for many pictures, by finished rows of tokens."""
     rows, done, apart = opened.total // opened.stride, [0] * images, images <= MOST_BARS
     titles = [f"picture {start + i + 1} of {of}, rows" for i in range(images)]
     if not apart:

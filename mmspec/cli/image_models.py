@@ -14,15 +14,7 @@ if TYPE_CHECKING:
 
 
 def image_resources(model: str, dtype: str = "auto") -> ImageResources:
-    """Load an image model with its parts. Only a hub id uses the network.
-
-    Args:
-        model: A name of the zoo, a folder, or a hub id.
-        dtype: The precision of a hub id's weights, "auto" for that of its files.
-
-    Raises:
-        BadOption: There is no such model, or it does not draw pictures.
-    """
+    """Load a model of the zoo, a folder or a hub id; `dtype`, "auto" that of the files, and network are the hub's."""
     from mmspec.evaluate.image.resources import folder_resources, zoo_resources
     from mmspec.evaluate.model_kinds import IMAGE_MODELS
 
@@ -50,7 +42,6 @@ def image_resources(model: str, dtype: str = "auto") -> ImageResources:
 
 
 def _hub_resources(repo: str, dtype: str) -> ImageResources:
-    """Load the image model of transformers that a hub id names."""
     import torch
     import transformers
 
@@ -67,7 +58,7 @@ def _hub_resources(repo: str, dtype: str) -> ImageResources:
 
 
 def _supported_class(repo: str) -> str:
-    """The class of a hub id, read from its config before any weight is downloaded."""
+    """Return the class of a hub id, read from its config before any weight is downloaded."""
     from transformers import AutoConfig
 
     from mmspec.imagegen.adapters.registry import supported

@@ -64,7 +64,6 @@ def _list(listed: list[MethodInfo]) -> None:
 
 
 def law(method: MethodInfo) -> str:
-    """Return "exact" for a method that keeps the target's distribution, else "relaxed"."""
     return "exact" if method.exact else "relaxed"
 
 

@@ -23,12 +23,7 @@ PIPELINE = "a folder with a saved pipeline"
 
 def listed(domain: Domain, *kinds: Kind, models: str | None = None) -> str:
     """Return the names of methods for a help text: exact methods of the first kind, then relaxed methods of all kinds.
-
-    Args:
-        domain: The domain of the methods.
-        kinds: The kinds of the methods.
-        models: The kind of model that they decode with; None for any.
-    """
+    `models` is the kind of model that they decode with, None for any."""
     exact = names(domain, kinds[0], exact=True, models=models)
     relaxed = dict.fromkeys(name for kind in kinds for name in names(domain, kind, exact=False, models=models))
     return ", ".join(exact) + ("; relaxed: " if exact and relaxed else "") + ", ".join(relaxed)
@@ -50,7 +45,7 @@ def forms(domain: Domain, kind: Kind) -> str:
 
 
 def check_range(least: float, most: float = float("inf"), /, **values: float | None) -> None:
-    """Refuse options below `least` or above `most`, NaN and infinities; None passes."""
+    """Refuse options outside the range, NaN and infinities; None passes."""
     for name, value in values.items():
         if value is not None and (not least <= value <= most or value == float("inf")):  # NaN is in no range
             wanted = f"at most {most:g}" if value > most else f"at least {least}"
@@ -58,18 +53,13 @@ def check_range(least: float, most: float = float("inf"), /, **values: float | N
 
 
 def check_choice(known: Iterable[str], **values: str | None) -> None:
-    """Refuse options with unknown values; None passes."""
+    """Refuse unknown values; None passes."""
     for name, value in values.items():
         if value is not None and value not in (known := tuple(known)):
             raise BadOption(f"{flag_of(name)}: expected one of {', '.join(known)}, got {value!r}, choose one")
 
 
 def placement_of(device: str, dtype: str = "auto") -> Placement:
-    """Return the placement of --device and --dtype.
-
-    Raises:
-        BadOption: An option has another form, or the machine has no such device.
-    """
     from mmspec.evaluate.engine import placement
 
     with refusing():
@@ -77,22 +67,14 @@ def placement_of(device: str, dtype: str = "auto") -> Placement:
 
 
 def check_filters(top_p: float | None, filter_order: str | None) -> None:
-    """Refuse settings of token filters that are out of range; None passes."""
     if top_p is not None and not 0 < top_p <= 1:
         raise BadOption(f"--top-p: expected a number above 0 and up to 1, got {top_p}, change it")
     check_choice(FILTER_ORDERS, filter_order=filter_order)
 
 
 def check_left_out(options: Mapping[str, Any], expected: str) -> None:
-    """Refuse the first option that is not None.
-
-    Args:
-        options: The values by name.
-        expected: The model or option that the options belong to, for the error; {value} in it stands for the value.
-
-    Raises:
-        BadOption: An option is not None.
-    """
+    """Refuse the first option that is not None. `expected`, for the error, is the model or option that the options
+    belong to; {value} in it stands for the value."""
     for name, value in options.items():
         if value is not None:
             flag = flag_of(name)
@@ -112,21 +94,15 @@ def drafted_by(figures: Mapping[str, Any]) -> str:
 
 
 def drawn_seed(seed: int | None) -> int:
-    """Return the seed, or a random seed for None."""
     return secrets.randbelow(1 << 31) if seed is None else seed
 
 
 def flag_of(name: str) -> str:
-    """Return the flag of an option from the name of its argument."""
     return f"--{name.replace('_', '-')}"
 
 
 def check_drafter(name: str | None) -> str | None:
-    """Return the short name of a drafter, the folder that holds a drafter, or a text such as eagle@FOLDER; None for None.
-
-    Raises:
-        BadOption: The name is none of these.
-    """
+    """Return a drafter's short name, the folder that holds it, or a text such as eagle@FOLDER; None for None."""
     if name is None or "@" in name:
         return name
     from mmspec.evaluate.vlm.resources import drafter_names, short_name, unknown_drafter
@@ -138,7 +114,6 @@ def check_drafter(name: str | None) -> str | None:
 
 
 def split_names(name: str, text: str | None) -> tuple[str, ...] | None:
-    """Return the names of a comma-separated option; None for None."""
     if text is None:
         return None
     parts = tuple(text.split(","))
@@ -148,7 +123,6 @@ def split_names(name: str, text: str | None) -> tuple[str, ...] | None:
 
 
 def split_numbers(name: str, text: str | None, kind: type) -> tuple | None:
-    """Return the numbers of a comma-separated option; None for None."""
     if text is None:
         return None
     try:
@@ -160,18 +134,8 @@ def split_numbers(name: str, text: str | None, kind: type) -> tuple | None:
 def split_pairs(
     flag: str, texts: Iterable[str] | None, form: str, advice: str, is_right: Callable[[str, str], bool] | None = None
 ) -> list[tuple[str, str]]:
-    """Return the names and values of NAME=VALUE texts.
-
-    Args:
-        flag: The option, for errors.
-        texts: Its values, None where it is left out.
-        form: The form that is expected.
-        advice: The end of an error.
-        is_right: Whether a name and a value are right; None where all are.
-
-    Raises:
-        BadOption: A text has another form or is not right.
-    """
+    """Return the names and values of NAME=VALUE texts. `form` is the expected form and `advice` the end of an error.
+    `is_right` says whether a name and a value are right; None where all are."""
     pairs = []
     for text in texts or ():
         name, _, value = text.partition("=")
@@ -194,16 +158,8 @@ HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def open_resources(spec: str, option: str = "--model", dtype: str = "auto") -> VlmResources:
-    """Load a model with its processor. Only a hub id uses the network.
-
-    Args:
-        spec: "zoo", another model of the zoo, a folder, or a hub id.
-        option: The option that named the model, for errors.
-        dtype: The precision, such as "bfloat16"; "auto" for float32 of the zoo's models, and for that of the files.
-
-    Raises:
-        BadOption: There is no such model, or it does not write text.
-    """
+    """Load "zoo", another model of the zoo, a folder, or a hub id, which alone uses the network. `dtype` "auto" is
+    float32 for the zoo's models, and else that of the files."""
     with spinner("loading the model"):
         quiet_transformers()
         from mmspec.evaluate.vlm.resources import zoo_resources
@@ -218,10 +174,8 @@ def open_resources(spec: str, option: str = "--model", dtype: str = "auto") -> V
 
 
 def recommended_drafter(resources: VlmResources) -> str | None:
-    """Return the name of the drafter that the zoo recommends for a model of its own; None where it recommends none.
-
-    A fixed drafter is fast from the first request on, while `auto` first has to measure the cost of its drafts.
-    """
+    """Return the drafter that the zoo recommends for a model of its own, or None. A fixed drafter is fast from the
+    first request on, while `auto` first has to measure the cost of its drafts."""
     from mmspec import zoo
     from mmspec.evaluate.vlm.resources import short_name
 
@@ -230,7 +184,6 @@ def recommended_drafter(resources: VlmResources) -> str | None:
 
 
 def is_of_zoo(spec: str) -> bool:
-    """Return whether `spec` names a model of the zoo."""
     if spec == ZOO:
         return True
     from mmspec.evaluate.vlm.resources import TARGETS
@@ -240,13 +193,7 @@ def is_of_zoo(spec: str) -> bool:
 
 @contextmanager
 def refuse_unreadable(spec: str, expected: str, option: str = "--model") -> Iterator[None]:
-    """Turn every error over the files of a model into a usage error that names the option.
-
-    Args:
-        spec: The model as the user named it.
-        expected: The kind of model that the option takes.
-        option: The option.
-    """
+    """Turn every error over a model's files into a usage error with the option and the `expected` kind of model."""
     try:
         yield
     except Exception as error:  # readers raise errors of any class over a config or weights of another shape

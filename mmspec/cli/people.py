@@ -14,7 +14,6 @@ def is_for_people() -> bool:
 
 
 def has_colour() -> bool:
-    """Return whether stdout is a terminal with colours."""
     out = screen()
     return out.is_terminal and out.color_system is not None and not out.no_color
 

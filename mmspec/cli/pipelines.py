@@ -29,42 +29,22 @@ DISCRETE = {"coupling": None, "init": None, "drafter": None, "upsampler": None, 
 
 @dataclass(frozen=True, slots=True)
 class OpenedPipeline:
-    """A pipeline and the arguments of its calls.
-
-    Attributes:
-        resources: The pipeline with its name and its parts.
-        arguments: The arguments of every call.
-        total: The number of values of a picture.
-        stride: The number of values of a row.
-        passes: The number of passes of plain decoding.
-        settings: The sampling settings, for the record.
-    """
+    """A pipeline and the arguments of its calls."""
 
     resources: ImageResources | ContinuousResources
-    arguments: dict[str, Any]
-    total: int
-    stride: int
-    passes: int
-    settings: dict[str, Any]
+    arguments: dict[str, Any]  # of every call
+    total: int  # values of a picture
+    stride: int  # values of a row
+    passes: int  # of plain decoding
+    settings: dict[str, Any]  # of sampling, for the record
 
 
 def open_discrete(
     model: str, decoding: str, options: dict[str, Any], load: Callable[[str], ImageResources], domain: Domain,
     placement: Placement,
 ) -> OpenedPipeline:  # fmt: skip
-    """Open a model of discrete tokens with its decoding.
-
-    Args:
-        model: The name of the model.
-        decoding: The text of the decoding.
-        options: The settings of drafts and of sampling, by the name of the option.
-        load: The function that loads the model.
-        domain: "image" or "video", the domain of the decoding.
-        placement: The device and the precision of the model.
-
-    Raises:
-        BadOption: There is no such model, decoding or rule, or it refuses a setting.
-    """
+    """Open a model of discrete tokens with the decoding of a text; `domain` is "image" or "video". `options` are the
+    settings of drafts and of sampling, by the name of the option."""
     from mmspec.evaluate.image.resources import decoding_of
 
     window = options["window"]
@@ -88,7 +68,6 @@ def open_discrete(
 
 
 def open_continuous(model: str, decoding: str, options: dict[str, Any], placement: Placement) -> OpenedPipeline:
-    """Open a model of continuous tokens with its decoding; see `open_discrete` for the arguments."""
     others = {name: None if options[name] == usual else options[name] for name, usual in DISCRETE.items()}
     check_left_out(others, f"a model of discrete tokens, got {model!r}, whose tokens are continuous")
     check_range(0, LARGEST_SCALE, temperature=options["temperature"])
@@ -125,13 +104,7 @@ def open_continuous(model: str, decoding: str, options: dict[str, Any], placemen
 
 
 def warn_of_unknown_words(pipeline: Any, prompts: Iterable[Any], example: str) -> None:
-    """Print a warning on stderr that lists the words of the prompts that a pipeline does not know.
-
-    Args:
-        pipeline: An image or video pipeline; without a tokenizer nothing is printed.
-        prompts: The prompts; labels are skipped.
-        example: A prompt that works, "" for none.
-    """
+    """Warn on stderr of words, not labels, that a pipeline's tokenizer does not know; `example` works, "" for none."""
     tokenizer = tokenizer_of(pipeline)
     words = unknown_words(tokenizer, [text for text in prompts if isinstance(text, str)])
     if words:

@@ -44,15 +44,7 @@ def report(run: Path, *, out: Path | None = None, plots: bool = True, json: Path
 
 
 def need_plots(option: str, without: str) -> None:
-    """Refuse to draw plots without matplotlib.
-
-    Args:
-        option: The option that draws plots, for the error.
-        without: The option that leaves plots out, for the error.
-
-    Raises:
-        ValueError: matplotlib is not installed.
-    """
+    """Refuse to draw plots without matplotlib; the options that draw plots and that leave them out are for the error."""
     from mmspec.evaluate.report.style import need_matplotlib
 
     try:

@@ -65,7 +65,6 @@ def sizing(
 
 
 def _bench_of(file: Path) -> dict[str, Any]:
-    """Return the object of a finished bench."""
     from mmspec.io.readers import read_json
 
     bench = read_json(file)

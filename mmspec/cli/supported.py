@@ -83,14 +83,14 @@ def _say_wrapped(text: str) -> None:
 
 
 def _families(names: list[str]) -> str:
-    """Some well-known families of the classes, for the summary."""
+    """Return some well-known families of the classes, for the summary."""
     known = ("Llama", "Qwen3", "Gemma3", "Mistral", "Llava", "Qwen2_5_VL", "Qwen3VL", "InternVL", "Idefics3")
     shown = [name for family in known for name in names if name.startswith(f"{family}For")]
     return ", ".join(dict.fromkeys(map(_family, shown))) + ", ..."
 
 
 def _family(name: str) -> str:
-    """The name of a class without its task."""
+    """Return the name of a class without its task."""
     return name.removesuffix("ForConditionalGeneration").removesuffix("ForCausalLM")
 
 
@@ -111,7 +111,6 @@ def _show_matches(name: str, json: Path | None) -> None:
 
 
 def _show_match(match: ModelMatch) -> None:
-    """Print a model with its facts, a line each, wrapped behind their labels."""
     from textwrap import wrap
 
     say(match.name, "bold")
@@ -151,7 +150,7 @@ def _show_everything(tables: dict[str, Any]) -> None:
 
 
 def _pairs(tables: dict[str, Any]) -> list[dict[str, str]]:
-    """A row per model: the drafters whose output with it is exact, tested in the suite or by the same code elsewhere."""
+    """Return a row a model: the drafters whose output with it is exact, by the suite or by the same code elsewhere."""
     from mmspec.evaluate.supported import UNTESTED
 
     rows = []

@@ -14,23 +14,15 @@ _NARROWEST = 8  # to which a column of text is wrapped
 
 @dataclass(frozen=True, slots=True)
 class ScreenColumn:
-    """A column of a table.
-
-    Attributes:
-        head: Its head.
-        cells: Its cells, from the first row to the last.
-        is_right: Whether it is aligned on the right; such cells are never wrapped.
-        is_first: Whether it names the rows; such cells are wrapped only where the screen is narrower than they are.
-    """
+    """A column of a table."""
 
     head: str
     cells: tuple[str, ...]
-    is_right: bool = False
-    is_first: bool = False
+    is_right: bool = False  # aligned on the right; such cells are never wrapped
+    is_first: bool = False  # it names the rows; such cells are wrapped only where the screen is narrower than they are
 
     @property
     def widest(self) -> int:
-        """The width without wrapping."""
         from rich.cells import cell_len
 
         lines = [line for text in (self.head, *self.cells) for line in text.splitlines()]
@@ -48,16 +40,8 @@ class ScreenColumn:
 
 
 def print_table(title: str, heads: Sequence[str], rows: Iterable[Iterable[Any]], right: Collection[str] = ()) -> None:
-    """Print a table that is no wider than the screen.
-
-    Where the columns do not fit side by side, the table is printed in parts that all begin with the first column.
-
-    Args:
-        title: The line above it.
-        heads: The heads of its columns.
-        rows: The values of each line, in the order of the heads.
-        right: The heads of the columns that are aligned on their right.
-    """
+    """Print a table no wider than the screen, in parts that all begin with the first column where it is too wide. The
+    columns whose heads are in `right` are aligned on their right."""
     lines = [[str(value) for value in row] for row in rows]
     columns = [
         ScreenColumn(head, tuple(line[place] for line in lines), head in right, place == 0)
@@ -80,10 +64,7 @@ def split_columns(columns: Sequence[ScreenColumn], width: int) -> Iterator[list[
 
 
 def fitted_widths(columns: Sequence[ScreenColumn], width: int) -> list[int]:
-    """Return the width of every column: the widest columns are narrowed until the table fits.
-
-    No column gets narrower than its longest word, unless that alone does not fit.
-    """
+    """Narrow the widest columns until the table fits, to no less than the longest word if that fits."""
     widths, least = [column.widest for column in columns], [column.narrowest for column in columns]
     for floor in (least, [1] * len(columns)):
         while _total(widths) > width:

@@ -126,7 +126,7 @@ def vlm_drafter(
 
 
 def _own_prompts(resources: VlmResources, count: int, file: Path, seed: int, tells: bool) -> Path:
-    """The file of the prompts that the target writes: the main process writes them while the others wait."""
+    """Return the file of the target's prompts, which the main process writes while the others wait."""
     from mmspec.vlm.training.own_prompts import PromptSettings, write_own_prompts
     from mmspec.vlm.training.run_setup import process_state
 
@@ -167,7 +167,7 @@ def _train(
 
 
 def _curve(out: Path) -> list[dict]:
-    """The measurements of a run: step, seconds of training, accept length."""
+    """Return the measurements of a run: step, seconds of training, accept length."""
     from mmspec.vlm.training.job import read_training_log
 
     keys = ("step", "seconds", "accept_length")

@@ -16,14 +16,6 @@ if TYPE_CHECKING:
 
 
 def job_of(**fields: Any) -> Job:
-    """Return the job of these fields.
-
-    Args:
-        **fields: The fields of `Job`.
-
-    Raises:
-        BadOption: A field is refused.
-    """
     from mmspec.vlm.training.job import Job
 
     check_choice((*trained_kinds(), SMALL), kind=fields["kind"])
@@ -52,15 +44,7 @@ def sizes_of(texts: list[str]) -> tuple[tuple[str, Any], ...]:
 
 
 def check_sizes(job: Job, model: Any) -> None:
-    """Refuse sizes that a new drafter of the job's kind does not take; nothing is allocated.
-
-    Args:
-        job: The job.
-        model: The target.
-
-    Raises:
-        BadOption: The drafter refuses the sizes.
-    """
+    """Refuse sizes that a new drafter of the job's kind does not take; nothing is allocated."""
     import torch
 
     from mmspec.vlm.admission import take_apart
@@ -76,14 +60,7 @@ def check_sizes(job: Job, model: Any) -> None:
 
 
 def own_prompts_of(data: str) -> int:
-    """Return the N of own:N, 0 for other data.
-
-    Args:
-        data: The value of --data.
-
-    Raises:
-        BadOption: N is not a number above 0.
-    """
+    """Return the N of own:N, 0 for other data."""
     if not data.startswith("own:"):
         return 0
     count = data.removeprefix("own:")
@@ -93,17 +70,7 @@ def own_prompts_of(data: str) -> int:
 
 
 def data_of(data: str, texts: Path | None, held_out: int, seed: int) -> TrainingData:
-    """Return the examples of the zoo or of a file.
-
-    Args:
-        data: The value of --data.
-        texts: The file of examples without images, None for no such file.
-        held_out: The number of held-out examples.
-        seed: The seed that chooses them.
-
-    Raises:
-        BadOption: A file does not exist.
-    """
+    """Return the examples of the zoo or of a file, and of `texts`, without images; the seed chooses the held-out."""
     from mmspec.vlm.training.data import TrainingData
     from mmspec.vlm.training.data import load_training_data as read
 
@@ -124,14 +91,7 @@ def data_of(data: str, texts: Path | None, held_out: int, seed: int) -> Training
 
 
 def device_of(name: str) -> tuple[Any, bool]:
-    """Return the device of this process, and whether it is the main process, which prints.
-
-    Args:
-        name: The value of --device.
-
-    Raises:
-        BadOption: The device is unknown, not available, or a single GPU by its number.
-    """
+    """Return the device of this process, not a GPU by its number, and whether it is the main process, which prints."""
     from mmspec.vlm.training.run_setup import process_state
 
     device = placement_of(name).device

@@ -132,7 +132,7 @@ def video(
 
 
 def _usual(window: str | None) -> str:
-    """The decoding of tokens where none is named, with its fastest window."""
+    """Return the decoding of tokens where none is named, with its fastest window."""
     name = decoding_with("usual", "video").name
     return f"{name}:window={_WINDOW}" if window is None else name
 
@@ -146,7 +146,6 @@ def _model_for(of_blocks: dict[str, Any], decoding: str | None) -> str:
 
 
 def _draws_blocks(model: str) -> bool:
-    """Whether a model draws blocks; other models draw discrete tokens."""
     from mmspec.evaluate.model_kinds import BLOCKS, video_kind
 
     with refuse_unreadable(model, PIPELINE):
@@ -163,7 +162,6 @@ def _tokens(
     out: Path,
     placement: Placement,
 ) -> Result:
-    """Draw a video of discrete tokens into `out`."""
     import numpy as np
 
     from mmspec.core.rules.base import UnsupportedCombination

@@ -1,5 +1,3 @@
-"""The videos of `mmspec video` that a model of blocks draws, one block of frames after the other."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
@@ -26,21 +24,8 @@ TOKEN_MODEL, BLOCK_MODEL = "video/tokens", "video"  # models of the zoo for eith
 
 
 def save_blocks(frames: np.ndarray, out: Path, fps: float, blocks: int, before: int) -> int:
-    """Write the first blocks of a video.
-
-    Args:
-        frames: uint8 [F, H, W, 3].
-        out: The file.
-        fps: Frames a second.
-        blocks: The number of blocks in `frames`.
-        before: The number of blocks that the file already holds.
-
-    Returns:
-        The number of blocks.
-
-    Raises:
-        WriteError: The file cannot be written; the sentence names the blocks that it still holds.
-    """
+    """Write the first blocks of a video, frames uint8 [F, H, W, 3], over the `before` blocks that the file already
+    holds; return `blocks`. A failed write names the blocks that it still holds."""
     try:
         save_video(frames, out, fps)
     except WriteError as error:
@@ -94,7 +79,7 @@ def draw_blocks(
 
 
 def _block_sentence(figures: dict[str, Any]) -> str:
-    """Who drew the blocks of a video, and whether that is exact."""
+    """Return who drew the blocks of a video, and whether that is exact."""
     blocks, accepted = figures["blocks"], figures["blocks"] - figures["target_blocks"]
     if not figures["drafted"]:
         return (
@@ -107,12 +92,12 @@ def _block_sentence(figures: dict[str, Any]) -> str:
 
 
 def example_for(model: str) -> str:
-    """A prompt that works with a model of the zoo, "" for other models."""
+    """Return a prompt that works with a model of the zoo, "" for other models."""
     return VIDEO_EXAMPLE if model in (BLOCK_MODEL, TOKEN_MODEL) else ""
 
 
 def error_of(output: Any) -> str | None:
-    """The reason why the only row of a request has ended early, None where it has not."""
+    """Return the reason why the only row of a request has ended early, None where it has not."""
     return next(iter(output.errors.values())).removeprefix("row 0: ") if output.errors else None
 
 
@@ -144,7 +129,7 @@ def _size(text: str | None) -> tuple[int, int] | None:
 
 
 def _switched(texts: list[str] | None) -> dict[int, str]:
-    """Prompts by the block from which on they hold."""
+    """Return prompts by the block from which on they hold."""
     prompts: dict[int, str] = {}
     for text in texts or ():
         block, _, prompt = text.partition("=")
@@ -179,7 +164,7 @@ def _progress(blocks: int, stream: bool | None) -> Iterator[Callable[[Any], None
 
 
 def _block_figures(stats: Any, blocks: int, frames: Any, alone: bool) -> dict[str, Any]:
-    """The figures of a video, rounded once for the screen and the file."""
+    """Return the figures of a video, rounded once for the screen and the file."""
     records = stats.records[0]
     return {
         "blocks": len(records),

@@ -91,7 +91,7 @@ def scene(*, seed: int = 0, out: Path = Path("scene.png"), json: Path | None = N
 
 
 def _title(name: str) -> str:
-    """The description of a model, for a fetched model with its licence and the size of its download."""
+    """Return the description of a model, for a fetched model with its licence and the size of its download."""
     row = MODELS[name]
     if row.source is None:
         return row.about
@@ -196,7 +196,7 @@ def _check_name(name: str, known: list[str]) -> None:
 
 
 def _measure(name: str) -> Callable[..., dict[str, float]]:
-    """The quality measure of a vision-language model and its processor; other builders have no measure."""
+    """Return the quality measure of a vision-language model and its processor; other builders have no measure."""
 
     def measure(*model: Any) -> dict[str, float]:
         from mmspec.evaluate.vlm.quality import evaluate_hybrid, evaluate_vlm

@@ -1,5 +1,3 @@
-"""A bandit over draft lengths: it picks the length with the most values per second and explores within a budget."""
-
 from __future__ import annotations
 
 from collections import Counter, deque
@@ -10,20 +8,11 @@ from mmspec.core.round_estimates import AcceptanceModel, RoundCosts, WindowAccep
 
 
 class DraftLengthBandit:
-    """The estimates for one kind of request, and the choice of a length from them. Times have the unit of `RoundCosts`.
-
-    Attributes:
-        rounds: How often each length was chosen.
-        spent: The time of all rounds.
-        lost: The part of `spent` that exploration is estimated to have cost.
-        lengths: The answer lengths of recent requests, including requests that still run.
-        seen: The round in which each length was last measured.
-        reading: Seconds to read the drafter's prompt, per prompt value: the median of the last `readings`.
-        first_drafts: First drafts of requests that wait until the cost of their length is known.
-        catching_up: Seconds that a drafter needs to catch up, per skipped round.
-        prior: The correction by the features of drafts; None without it, and for windows.
-        hopeless: The last choice expected no gain, and its inputs have not changed since.
-    """
+    """The estimates for one kind of request, and the choice of a length from them. Times have the unit of `RoundCosts`:
+    `lost` is the part of `spent` for exploration. `seen` is the round in which each length was last measured. `reading`
+    is seconds per prompt value, the median of the last `readings`; `catching_up` seconds per skipped round.
+    `first_drafts` wait for the cost of their length. `lengths` counts running requests too. `hopeless`: the last choice
+    expected no gain, and its inputs are the same."""
 
     settings = BanditSettings()
 
@@ -41,7 +30,7 @@ class DraftLengthBandit:
         self.wait, self.reach, self.paying, self.hopeless = self.settings.first_wait, 1, True, False
 
     def choose(self, request: BanditRequest) -> int:
-        """Return the number of values to draft in this round, 0 for a plain round."""
+        """Return 0 for a plain round."""
         if request.left is not None and request.left < 2 or self.costs.count(0) < self.settings.plain_rounds:
             return 0
         if self.hopeless and self.idle + 1 < self.wait and not request.probe_rounds:
@@ -60,7 +49,6 @@ class DraftLengthBandit:
         return chosen
 
     def _opening_length(self, request: BanditRequest, opening: tuple[int, ...]) -> int:
-        """Return the next length of the opening, or 0 where a first look is not worth reading the prompt for."""
         if request.fresh:
             if self._remaining(request) < self.settings.worth or self.now < self.next_look:
                 return 0
@@ -70,7 +58,6 @@ class DraftLengthBandit:
         return request.within(opening[min(self.opening, len(opening) - 1)])
 
     def _best_length(self, request: BanditRequest) -> int:
-        """Return the length of the highest rate, sometimes another for exploration, or 0 where no length is faster."""
         settings, price = self.settings, self.costs.table(request.levels)
         yields = self._yields(request, max(1 - self.drafted / settings.hopeful, 0.0))
         best = max(self._candidates(request), key=lambda n: yields[n] / price[n])
@@ -112,12 +99,10 @@ class DraftLengthBandit:
         return [1.0, self.acceptance.tokens(reach, hope, *moved)[-1]]
 
     def _debt(self, request: BanditRequest) -> float:
-        """The time that the drafter needs to read the prompt and skipped rounds before it can draft at its usual cost."""
         prompt = self.reading * request.prompt if request.fresh else 0.0
         return prompt + self.catching_up * request.skipped
 
     def _remaining(self, request: BanditRequest) -> float:
-        """The number of values that the request is expected to emit still, estimated from the lengths of earlier answers."""
         if request.whole:
             return request.left
         here = request.emitted[0] - 1
@@ -157,7 +142,6 @@ class DraftLengthBandit:
         return self.lost + loss <= self.explore * (self.spent + self.settings.credit * price[0])
 
     def _probe(self, request: BanditRequest, loss: float, price: list[float]) -> None:
-        """Start a probe of a few rounds when it is due and its expected loss fits the budget."""
         settings = self.settings
         self.idle += 1
         if self.idle < self.wait or self._remaining(request) < settings.worth or not self._affords(loss, price):
@@ -173,16 +157,8 @@ class DraftLengthBandit:
     def learn(
         self, request: BanditRequest, length: int, seconds: float, depths: list[int], reach: int, plain: bool = True
     ) -> None:
-        """Update the estimates with a finished round.
-
-        Args:
-            request: The request, as in `choose`.
-            length: The length that was chosen.
-            seconds: The time of the round.
-            depths: The number of accepted values of every row that counts.
-            reach: The number of levels that were drafted.
-            plain: Whether a round without a draft took as long as in plain decoding.
-        """
+        """Update the estimates with the accepted `depths` of every row that counts. `plain`: a round without a draft
+        took its usual time."""
         self.now += 1
         self.rounds[length] += 1
         cold = request.together and request.begun < self.settings.cold
@@ -213,7 +189,6 @@ class DraftLengthBandit:
         request.fresh, request.skipped = False, 0
 
     def _account(self, request: BanditRequest, length: int, seconds: float) -> None:
-        """Assign the round's time to its length, or to reading the prompt or catching up where the drafter had to."""
         if not request.fresh and request.skipped <= 2:
             self.seen[length] = self.now
             self.costs.add(length, seconds)
@@ -232,7 +207,6 @@ class DraftLengthBandit:
             self.first_drafts = []
 
     def _end_probe(self, request: BanditRequest, length: int, emitted: float) -> None:
-        """Count a round of a probe, which continues as long as it gains time."""
         price = self.costs.table(request.levels)
         request.probe_gain += emitted * price[0] - price[length]
         request.probe_rounds -= 1
@@ -242,7 +216,6 @@ class DraftLengthBandit:
             request.hold_rounds = 0
 
     def summary(self) -> dict:
-        """Return the estimates as plain numbers, for people and JSON."""
         return {
             "rounds": dict(sorted(self.rounds.items())),
             "seconds": {n: self.costs.seconds(n) for n in sorted(self.costs.measured)},

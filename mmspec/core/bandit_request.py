@@ -1,5 +1,3 @@
-"""The inputs of a bandit over draft lengths: its constants, and the state of a single request."""
-
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -34,57 +32,36 @@ class BanditSettings:
 
 @dataclass(slots=True)
 class BanditRequest:
-    """The state of one request in the decisions of a `DraftLengthBandit`.
+    """The state of one request in the decisions of a `DraftLengthBandit`. With `together` its rows stay at one position
+    as long as nothing is drafted, where plain rounds are cheapest; probes then wait until the end is near. `emitted`
+    has a single number: the values of the longest row if this round adds one value and ends it."""
 
-    Attributes:
-        deepest: The longest draft that can be requested; None for a fixed shape, which counts as length 1.
-        prompt: The length of the prompt, 1 where unknown.
-        lengths: The lengths worth distinguishing, ascending; empty for all up to `deepest`.
-        settling: Rounds after a change of length until drafts have their usual acceptance.
-        whole: The request will emit all of the values in `left`.
-        together: Its rows stay at one position as long as nothing is drafted, where plain rounds are cheapest. Probes
-            then wait until the end is near, so that few rounds are slower.
-        begun: Rounds so far.
-        fresh: The drafter has not drafted yet, so it has not read the prompt.
-        skipped: Rounds since the last draft.
-        probe_rounds: Remaining rounds of a probe.
-        probe_gain: The time that the probe has gained so far.
-        hold_rounds: Rounds for which the length stays fixed.
-        last: The length of the last round.
-        same: How many rounds in a row had the length `last`.
-        emitted: A list with a single number: the values of the longest row if this round adds one value and ends it.
-        left: The most values that the request can still emit; None where unknown.
-        shift: The correction of the acceptance by the features of the last draft, in log-odds.
-    """
-
-    deepest: int | None
-    prompt: int = 1
-    lengths: tuple[int, ...] = ()
-    settling: int = 0
-    whole: bool = False
+    deepest: int | None  # the longest draft; None for a fixed shape, which counts as length 1
+    prompt: int = 1  # 1 where unknown
+    lengths: tuple[int, ...] = ()  # the lengths worth distinguishing, ascending; empty for all up to `deepest`
+    settling: int = 0  # rounds after a change of length until drafts have their usual acceptance
+    whole: bool = False  # the request will emit all of the values in `left`
     together: bool = False
-    begun: int = 0
-    fresh: bool = True
-    skipped: int = 0
-    probe_rounds: int = 0
-    probe_gain: float = 0.0
-    hold_rounds: int = 0
-    last: int = 0
-    same: int = 0
+    begun: int = 0  # rounds so far
+    fresh: bool = True  # the drafter has not drafted yet, so it has not read the prompt
+    skipped: int = 0  # rounds since the last draft
+    probe_rounds: int = 0  # remaining rounds of a probe
+    probe_gain: float = 0.0  # the time that the probe has gained so far
+    hold_rounds: int = 0  # rounds for which the length stays fixed
+    last: int = 0  # the length of the last round
+    same: int = 0  # how many rounds in a row had the length `last`
     emitted: list[int] = field(default_factory=lambda: [0])
-    left: int | None = None
-    shift: float = 0.0
+    left: int | None = None  # the most values that the request can still emit; None where unknown
+    shift: float = 0.0  # the correction of the acceptance by the features of the last draft, in log-odds
 
     def __post_init__(self) -> None:
         self.lengths = self.lengths or tuple(range(1, self.levels + 1))
 
     @property
     def levels(self) -> int:
-        """The number of lengths above 0 in a table of costs."""
         return self.deepest or 1
 
     def within(self, length: int) -> int:
-        """Return `length`, cut to the room that the request has left; windows end with the request by themselves."""
         if self.deepest is None or self.left is None or self.settling:
             return length
         return min(length, self.left - 1)

@@ -1,5 +1,3 @@
-"""The shared part of batched targets: rows that stop independently, and the accepted path of every row."""
-
 from __future__ import annotations
 
 from functools import cached_property
@@ -34,13 +32,9 @@ class NotCopied:
 
 
 class BatchTarget(NotCopied):
-    """Base of targets whose rows decode side by side and stop independently. A domain adds its passes and its values.
-
-    Attributes:
-        live: Whether each row goes on.
-        paths: Per row, the nodes that the last round accepted (root first); empty for a stopped row.
-        errors: Per failed row, a sentence. The row stops with the values it has; other rows go on.
-    """
+    """Base of targets whose rows decode side by side and stop independently. `paths` holds per row the nodes that the
+    last round accepted (root first), empty for a stopped row. `errors` holds a sentence per failed row, which stops
+    with its values."""
 
     verdicts: tuple[str, ...] = ("path",)
     device: torch.device
@@ -53,7 +47,6 @@ class BatchTarget(NotCopied):
 
     @property
     def modules(self) -> tuple[nn.Module, ...]:
-        """The modules that passes over a few rows run."""
         return ()
 
     @cached_property
@@ -71,40 +64,24 @@ class BatchTarget(NotCopied):
         raise NotImplementedError
 
     def commit_row(self, row: int, depth: int, failure: int, run: list[int]) -> int:
-        """Add the values of a live row, update `live`, and return the number of accepted drafted values.
-
-        Args:
-            row: The row.
-            depth: The number of accepted drafted values.
-            failure: Not 0 where the row cannot go on, see `commit_paths`.
-            run: The accepted values and the value after them.
-        """
+        """Add the run of a live row, update `live`, and return the number of accepted drafted values. A `failure` other
+        than 0 ends it."""
         raise NotImplementedError
 
     def rooms(self, longest: int) -> list[int]:
-        """Return per row how many drafted values it can still accept, at most `longest`; 0 for a stopped row.
-
-        A place is reserved for the value that the target adds after the draft.
-        """
+        """Return how many drafted values each row can still accept beside the target's own; 0 for a stopped row."""
         room = self.room or [longest + 1] * self.batch
         return [max(min(longest, n - 1), 0) if alive else 0 for n, alive in zip(room, self.live, strict=True)]
 
     def commit_paths(self, verdict: Verdict, failure: Tensor | None, run: Tensor | None = None) -> list[int | None]:
-        """Store the accepted paths and call `commit_row` for every live row. It reads the device once.
-
-        Args:
-            verdict: The round's verdict.
-            failure: bool or int64 [B, N], nonzero for nodes after which no value could be drawn; None for no such node.
-            run: int64 [B, D + 1], see `run_of`, for targets that take values on the host.
-
-        Returns:
-            Per row the result of `commit_row`, None for a stopped row.
-        """
+        """Store the accepted paths and call `commit_row` for every live row. It reads the device once. `failure` [B, N]
+        is nonzero where no value could be drawn after a node; `run` int64 [B, D + 1] is that of `run_of`, for values on
+        the host."""
         lines = host_rows(verdict, failure, run).tolist()
         return self.commit_rows(lines, verdict.path.shape[1], fails=failure is not None, runs=run is not None)
 
     def commit_rows(self, lines: list[list[int]], width: int, *, fails: bool, runs: bool) -> list[int | None]:
-        """Do the same as `commit_paths` with `host_rows` already on the host; paths are `width` nodes wide."""
+        """`commit_paths` with `host_rows` already on the host; paths are `width` nodes wide."""
         self.paths, accepted = [], []
         for row, (depth, *line) in enumerate(lines):
             alive, failed = self.live[row], line[-1] if fails else 0
@@ -115,16 +92,10 @@ class BatchTarget(NotCopied):
 
     @property
     def steps(self) -> Tensor:
-        """The number of nodes of each row's last path, int64 [B]."""
+        """Return the number of nodes of each row's last path, int64 [B]."""
         return torch.tensor([len(path) for path in self.paths], device=self.device)
 
     def fail(self, row: int, why: str, reached: str) -> None:
-        """Stop a row that cannot go on.
-
-        Args:
-            row: The row.
-            why: The expectation and the actual value, as part of a sentence.
-            reached: How far the row had come.
-        """
+        """Stop a row. `why` is the expectation and the actual value, `reached` how far the row had come."""
         self.live[row] = False
         self.errors[row] = f"row {row}: {why} after {reached}; the row stopped there"

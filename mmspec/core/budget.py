@@ -1,5 +1,3 @@
-"""TETRIS before the draw: the rows of a batch share a budget of drafted values, which goes to the likeliest."""
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -55,14 +53,8 @@ class BatchBudget:
 
 
 class RequestBudget:
-    """The budget of a request, calibrated on its verdicts.
-
-    Attributes:
-        hits: The accepted values, with those of the prior.
-        tests: The verified values, with those of the prior.
-        expected: The sum of the drafter's expected acceptances of the verified values.
-        growth: The decisions of the last draft.
-    """
+    """The budget of a request. `hits` and `tests` include those of the prior; `expected` sums expected acceptances of
+    the latter."""
 
     def __init__(self, control: BatchBudget, target: Any):
         self.control, self.target, self.longest = control, target, control.longest
@@ -71,7 +63,6 @@ class RequestBudget:
 
     @property
     def share(self) -> float:
-        """The acceptance of a verified value."""
         return self.hits / self.tests
 
     @property
@@ -99,14 +90,8 @@ class RequestBudget:
 
 
 class BatchGrowth:
-    """The decisions of a draft.
-
-    Attributes:
-        reach: float32 [B], the probability of the values drawn so far, raised to the power of the calibration.
-        going: bool [B], the rows that have not ended.
-        left: int64 [], the values that the budget still has.
-        expected: Per value, float32 [B]: the expected acceptance before it was drawn.
-    """
+    """The decisions of a draft: `reach` float32 [B], the calibrated probability of the values drawn so far; rows
+    `going` bool [B]; `left` int64 [] of the budget; `expected` float32 [B] per value, from before its draw."""
 
     def __init__(self, control: BatchBudget, share: float, power: float, greedy: bool, rooms: Tensor | None):
         self.control, self.power, self.greedy, self.rooms = control, power, greedy, rooms
@@ -121,7 +106,6 @@ class BatchGrowth:
         return law.amax(-1) if self.greedy else law.square().sum(-1)
 
     def grow(self, step: int, confidence: Tensor, feature: Tensor | None = None) -> Tensor:
-        """See `Growth.grow`; `confidence` is the result of `measure`."""
         levels, device = self.control.longest - step, confidence.device
         if levels < 1:
             return torch.zeros_like(confidence, dtype=torch.bool)
@@ -140,5 +124,4 @@ class BatchGrowth:
         return self.going
 
     def drew(self, chance: Tensor) -> None:
-        """Note the probabilities of the drawn values, float32 [B]."""
         self.reach = self.reach * chance.clamp_min(0) ** self.power

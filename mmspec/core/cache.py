@@ -1,8 +1,5 @@
-"""A slot cache for transformers models, with a typed layer for each kind of layer that they have.
-
-All layers follow one contract. A pass never changes committed state; `commit` is the only mutation; the next pass
-discards an uncommitted pass; stopped rows stay untouched.
-"""
+"""A slot cache for transformers models. A pass never changes committed state; `commit` is the only mutation; the next
+pass discards an uncommitted pass; stopped rows stay untouched."""
 
 from __future__ import annotations
 
@@ -25,12 +22,8 @@ from mmspec.core.tree_recurrence import CommittedPaths
 
 
 class SlotLayer(CacheLayerMixin):
-    """A layer's view of a SlotCache, which holds all of its state.
-
-    The reference to the cache is weak, since a cycle would keep every request's keys and values until garbage
-    collection. Layers with a window or a chunk also store every slot; their attention mask hides the slots out of
-    range.
-    """
+    """A layer's view of a SlotCache, with every slot even where its mask hides some. The reference is weak, since a
+    cycle would keep every request's keys and values until garbage collection."""
 
     is_croppable = True
     is_sliding = False
@@ -44,7 +37,7 @@ class SlotLayer(CacheLayerMixin):
 
     @property
     def keys(self) -> Tensor | None:
-        """All slots, [rows, heads, slots, dim], including those past each row's length; None before the first pass."""
+        """[rows, heads, slots, dim], including slots past each row's length; None before the first pass."""
         return self.cache.at(self.index)[0] if self.is_initialized else None
 
     @property
@@ -98,32 +91,24 @@ class CrossLayer(CacheLayerMixin):
 
 @dataclass(slots=True)
 class LayerStates:
-    """The states of a layer, by the number of the mixer. A value is None where a mixer has no such state.
+    """The states of a layer, by the number of the mixer; None where a mixer has no such state."""
 
-    Attributes:
-        conv: [rows, C, K] each, the last K inputs of a convolution.
-        recurrent: [rows, ...] each.
-    """
-
-    conv: dict[int, Tensor | None] = field(default_factory=dict)
-    recurrent: dict[int, Tensor | None] = field(default_factory=dict)
+    conv: dict[int, Tensor | None] = field(default_factory=dict)  # [rows, C, K], the last K inputs of a convolution
+    recurrent: dict[int, Tensor | None] = field(default_factory=dict)  # [rows, ...] each
 
     def rows(self, index: Tensor) -> LayerStates:
-        """Return copies of the rows `index`, int64 [n]."""
         return LayerStates(
             *({n: None if x is None else x[index] for n, x in kind.items()} for kind in (self.conv, self.recurrent))
         )
 
     @classmethod
     def joined(cls, several: list[LayerStates]) -> LayerStates:
-        """Concatenate the rows of several states."""
         return cls(*(
             {n: x if x is None else torch.cat([states[n] for states in kind]) for n, x in kind[0].items()}
             for kind in ([states.conv for states in several], [states.recurrent for states in several])
         ))  # fmt: skip
 
     def put(self, index: Tensor, other: LayerStates) -> LayerStates:
-        """Return these states with `other` in the rows `index`, int64 [n]."""
         return LayerStates(*(
             {n: x if x is None else x.index_copy(0, index, new[n].to(x)) for n, x in old.items()}
             for old, new in ((self.conv, other.conv), (self.recurrent, other.recurrent))
@@ -131,20 +116,13 @@ class LayerStates:
 
 
 class StateUpdate(Protocol):
-    """The effect of a drafted pass on one mixer of a layer."""
-
     def behind(self, states: LayerStates, paths: CommittedPaths) -> LayerStates:
         """Return the `states` from before the pass, with this mixer's own moved past each row's accepted path."""
 
 
 class StateLayer(LinearAttentionCacheLayerMixin):
-    """A layer with recurrent states. Passes after the prompt run in `serving`, and `commit` applies their updates.
-
-    Attributes:
-        committed: The states after all committed tokens.
-        pending: The updates of the last pass, None before the first.
-        full: Inside `serving`, each convolution's window and inputs, [rows, C, K + N].
-    """
+    """A layer with recurrent states. Passes after the prompt run in `serving`, and `commit` applies their updates,
+    `pending`. Inside `serving`, `full` holds each convolution's window and inputs, [rows, C, K + N]."""
 
     is_compileable = False
     is_croppable = False
@@ -161,7 +139,6 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         return None
 
     def open(self) -> None:
-        """Begin a pass over a draft, and discard an uncommitted pass."""
         self.pending = []
 
     @contextmanager
@@ -182,7 +159,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
     def update_conv_state(
         self, conv_states: Tensor, state_idx: int = 0, conv_kernel_size: int | None = None, **kwargs
     ) -> Tensor:
-        """Store a convolution's inputs [rows, C, N] and return them after the earlier inputs, [rows, C, K + N]."""
+        """Return the inputs [rows, C, N] after the earlier inputs, [rows, C, K + N]."""
         if self.made is None:
             self._check_prompt()
             size = conv_kernel_size or conv_states.shape[-1]
@@ -209,7 +186,6 @@ class StateLayer(LinearAttentionCacheLayerMixin):
                              "with model.generate")  # fmt: skip
 
     def commit(self, paths: CommittedPaths) -> None:
-        """Move each row's states to the end of its path; the prompt's pass has committed its states already."""
         for part in self.pending or ():
             self.committed = part.behind(self.committed, paths)
         if self.pending:

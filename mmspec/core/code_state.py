@@ -1,9 +1,7 @@
-"""The state of users' code around modules: whether calls change it, and its restoration after a trial.
-
-A trial proves code whose results do not depend on earlier calls. A counter or a random number generator may change its
-results later, so code with them is not proved. Code that only records, in containers that grow and in tensors of
-activations, is no obstacle, and neither is a hook whose code can neither return nor write states.
-"""
+"""The state of users' code around modules: whether calls change it, and its restoration after a trial. A trial proves
+code whose results do not depend on earlier calls, unlike a counter or a random number generator. Code that only
+records, in containers that grow and in tensors of activations, is no obstacle, and neither is a hook whose code can
+neither return nor write states."""
 
 from __future__ import annotations
 
@@ -33,8 +31,6 @@ _LARGEST = 2**20  # numbers of the largest tensor that is restored
 
 @dataclass(frozen=True, slots=True)
 class _Variable:
-    """A variable that code reads: a key of a dict, or an attribute of a class or of the cell of a closure."""
-
     owner: Any
     name: str
 
@@ -59,7 +55,6 @@ class CodeState:
         self.variables = [variable for part in self.parts for variable in _variables(part)]
 
     def snapshot(self) -> dict[str, object]:
-        """Return a summary of the state, which can be compared."""
         return snapshot(self._root())
 
     def _root(self) -> list[object]:
@@ -67,7 +62,6 @@ class CodeState:
 
     @contextmanager
     def restored(self) -> Iterator[None]:
-        """Undo the changes of the block to the state and to the random number generators."""
         bits, python = numpy.random.get_state(), random.getstate()
         values = [variable.read() for variable in self.variables]
         inside = [(part, _contents(part)) for _, part in traverse(self._root()) if type(part) not in ATOMS]
@@ -87,8 +81,6 @@ class CodeState:
 
 @dataclass(frozen=True, slots=True)
 class CodeOutcome:
-    """The outcome of a trial of users' code."""
-
     identity: tuple  # the pieces of code and their places, weakly
     layout: tuple  # of the model, see `layout_of`
     state: dict[str, tuple]  # see `CodeState.snapshot`
@@ -97,7 +89,6 @@ class CodeOutcome:
     sentence: str | None  # the refusal, None for a passed trial
 
     def holds_for(self, identity: tuple, layout: tuple, state: dict[str, tuple]) -> bool:
-        """Return whether code and model are those of the trial, except for further recordings."""
         if self.identity != identity or self.layout != layout:
             return False
         changed = _changed(self.state, state)
@@ -114,11 +105,9 @@ def outcome_of(
     owner: object, kind: Hashable, code: Sequence[UserCode], modules: Sequence[nn.Module],
     trial: Callable[[], ValueError | None], draws: Callable[[], bool],
 ) -> CodeOutcome:  # fmt: skip
-    """Return the stored outcome of a trial of users' code, or run the trial and undo the changes that the code makes.
-
-    `trial` returns the refusal, which has a cause if an error of the code interrupted the trial. `draws` returns whether
-    passes draw random numbers. Outcomes are stored for `owner` while the layout of `modules` stays the same.
-    """
+    """Return the stored outcome of users' code, or run `trial` and undo the code's changes. The trial returns the
+    refusal, with a cause if an error of the code interrupted it. `draws`: passes draw random numbers. The layout of
+    `modules` must stay the same."""
     state, judged = CodeState(code), CodeState([piece for piece in code if not only_reads(piece)])
     identity = tuple((weakly(piece.code), piece.place) for piece in code)
     before, layout = judged.snapshot(), layout_of(*modules)
@@ -144,7 +133,6 @@ def outcome_of(
 
 
 def _changed(before: Mapping[str, tuple], after: Mapping[str, tuple]) -> set[str]:
-    """Return the paths of the parts that differ between two snapshots."""
     return {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
 
 
@@ -158,18 +146,16 @@ def _is_recording(old: tuple | None, new: tuple | None) -> bool:
 
 
 def chance() -> list[object]:
-    """Return the states of the global random number generators."""
     states = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, started_gpus())]
     return [*(state.tolist() for state in states), random.getstate(), repr(numpy.random.get_state())]
 
 
 def started_gpus() -> list[int]:
-    """Return the numbers of the GPUs that have generators; a process that has not used CUDA stays without it."""
+    """A process that has not used CUDA stays without it."""
     return list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
 
 
 def _variables(part: object) -> Iterator[_Variable]:
-    """Yield the variables that a function or an object of users' code reads."""
     kinds = [type(part)]
     if isinstance(part, FunctionType):
         yield from (_Variable(cell, "cell_contents") for cell in part.__closure__ or () if is_full(cell))
@@ -186,7 +172,6 @@ def _variables(part: object) -> Iterator[_Variable]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Yield the global names of a function's code and of the functions inside it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -194,7 +179,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _contents(part: Any) -> Any:
-    """Return the contents of a part that calls may change in place; None for a part that is not restored."""
+    """The contents of a part that calls may change in place; None for a part that is not restored."""
     if isinstance(part, Tensor):
         return None if part.is_meta or part.numel() > _LARGEST else part.detach().clone()
     if isinstance(part, torch.Generator):

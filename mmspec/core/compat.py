@@ -1,8 +1,5 @@
-"""The versions of transformers that mmspec runs with, and the names that differ between them.
-
-The lowest supported version in `pyproject.toml` is tested by `make test-floor`, the newest by `make test-newest`. A name
-moves out of this file when the lowest version has it.
-"""
+"""The versions of transformers that mmspec runs with, and the names that differ until the lowest version has them.
+`make test-floor` tests the lowest supported version, `make test-newest` the newest."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ NEWEST_TESTED = 5, 24
 
 
 def check_version(version: str) -> None:
-    """Refuse a version of transformers below `OLDEST`, and warn of a version above `NEWEST_TESTED`."""
     number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
     if number < OLDEST:
         raise ValueError(
@@ -85,12 +81,10 @@ NUMBERED_STATES = (
 
 
 def stored_by_number(values: dict[int, Any]) -> Any:
-    """Return the values of a layer's states as the layers of transformers store them."""
     return values if NUMBERED_STATES else values[0]
 
 
 def read_by_number(stored: Any) -> dict[int, Any]:
-    """Return the values by number that a layer of transformers stores, see `stored_by_number`."""
     return stored if isinstance(stored, dict) else {0: stored}
 
 
@@ -106,16 +100,9 @@ DummyLayer: type = getattr(cache_utils, "DummyLayer", _LayerWithoutMemory)
 
 
 def kv_sharing_modes(config: object) -> list[str | None]:
-    """Return how every layer of a decoder uses the keys and values of other layers.
-
-    Args:
-        config: The text config of a model. Newer versions have the field `kv_sharing_modes`; in older versions the last
-            `num_kv_shared_layers` layers read the keys of earlier layers.
-
-    Returns:
-        One entry a layer: "reuse" for a layer that stores nothing and reads the keys of an earlier layer, "store" for a
-        layer whose keys others read, where the version reports it, and None for all others.
-    """
+    """Return per layer of a text config: "reuse" for a layer that stores nothing and reads the keys of an earlier
+    layer, "store" where others read its keys and the version reports it, else None. In versions without the field the
+    last `num_kv_shared_layers` reuse."""
     count = config.num_hidden_layers
     modes = getattr(config, "kv_sharing_modes", None)
     if modes is not None:

@@ -1,5 +1,3 @@
-"""The data of one round: the draft and its recorded distribution, the target's evidence, and the verdict of a rule."""
-
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -17,38 +15,25 @@ Drawn = Literal["without_replacement", "with_replacement", "deterministic", "non
 
 @dataclass(slots=True)
 class Copies:
-    """The nodes of a draft that were copied instead of drawn: paths, or tries of paths, behind the drawn nodes.
+    """The nodes of a draft that were copied instead of drawn: paths, or tries of paths, behind the drawn nodes. A
+    copied node follows all drawn siblings, its children are copied, its distribution is one-hot, and its token differs
+    from its siblings'. `drawn` is the tree shared by all rows and first in the draft; a row may have copied nodes at
+    its places where it drew nothing."""
 
-    Attributes:
-        node: bool [B, N]. A copied node follows all drawn siblings, and its children are copied. Its distribution is
-            one-hot, and its token differs from those of its siblings.
-        drawn: The tree of the drawn nodes, the same for all rows and first in the draft. A row may have copied nodes at
-            positions of this tree where it drew nothing.
-        branching: Whether a row may have more than one path. Without it the copied nodes of a row are in the order of
-            its path.
-    """
-
-    node: Tensor
+    node: Tensor  # bool [B, N]
     drawn: Tree
-    branching: bool = False
+    branching: bool = False  # rows may have several paths; else copied nodes are in path order
 
 
 @dataclass(slots=True)
 class SecondTree:
-    """A tree of another drawn source under the same root, tested behind the first tree.
+    """A tree of another drawn source under the same root, tested behind the first tree; both are the same for all rows.
+    A token that both drew stays twice: to drop it would change the distribution. `Law.row` holds the second source's
+    row of the root."""
 
-    A token that both sources drew stays twice: to drop a drawn value would change the distribution.
-
-    Attributes:
-        first: The tree of the first source, the same for all rows and first in the draft.
-        second: The tree of the second source with the shared root, the same for all rows. Its drawn nodes follow.
-        first_row: int64 [1], the row of `Law.scores` for the first source's children of the root. `Law.row` holds the
-            second source's.
-    """
-
-    first: Tree
-    second: Tree
-    first_row: Tensor
+    first: Tree  # first in the draft
+    second: Tree  # with the shared root; its drawn nodes follow
+    first_row: Tensor  # int64 [1], the row of `Law.scores` for the first source's children of the root
 
 
 @dataclass(slots=True)
@@ -85,7 +70,7 @@ class Law:
 
     @property
     def kind(self) -> str:
-        """The kind that rules list in `proven_for`: "categorical", "gaussian", "onehot" or "none"."""
+        """ "categorical", "gaussian", "onehot" or "none", as in `proven_for`."""
         if self.scores is not None or self.copies is not None:
             return "categorical"
         if self.mean is not None:
@@ -95,34 +80,22 @@ class Law:
 
 @dataclass(frozen=True, slots=True)
 class EntryStates:
-    """The states with which drafted nodes enter a layer of the target, from a drafter that has run the layers below it.
+    """The states with which drafted nodes enter a layer of the target, from a drafter that has run the layers below.
+    Their keys and values lie in the target's own cache, in the slots of its next pass."""
 
-    The keys and values of these layers lie in the target's own cache, in the slots that the nodes have in its next pass.
-
-    Attributes:
-        layer: The layer that the states enter, the first that the target's pass still runs.
-        hidden: float [B, N, H], in node order.
-        value: The very tensor of the draft's values; the states do not count for a draft with another tensor.
-        below: float [B, N, H] each, the states that have entered earlier layers, as far as a drafter reads them.
-    """
-
-    layer: int
-    hidden: Tensor
-    value: Tensor
-    below: Mapping[int, Tensor] = field(default_factory=dict)
+    layer: int  # the first that the target's pass still runs
+    hidden: Tensor  # float [B, N, H], in node order
+    value: Tensor  # the very tensor of the draft's values; otherwise the states do not count
+    below: Mapping[int, Tensor] = field(default_factory=dict)  # float [B, N, H] each, entered into earlier layers
 
 
 @dataclass(slots=True)
 class Probes:
-    """Inputs that a target pass reads behind the nodes of a draft: rules never see them, and no commit keeps them.
-
-    Attributes:
-        tree: The tree of the draft's N nodes, followed by P probes. Below a probe are only probes.
-        embeds: float [B or 1, P, H], the input embeddings of the probes.
-    """
+    """Inputs that a pass reads behind the N nodes of a draft and their tree: rules never see them, and no commit keeps
+    them."""
 
     tree: Tree
-    embeds: Tensor
+    embeds: Tensor  # float [B or 1, P, H], input embeddings
 
 
 @dataclass(slots=True)
@@ -167,19 +140,14 @@ def root_only(pending: Tensor) -> Draft:
 
 @dataclass(slots=True)
 class Preview:
-    """The draft that a drafter would make of a row, for drafters that compute it from committed values at no cost.
+    """The draft that a drafter would make of a row, for drafters that compute it from committed values at no cost."""
 
-    Attributes:
-        kind: The kind of the draft; drafts of one kind share an acceptance rate.
-        values: The drafted values in order.
-    """
-
-    kind: Hashable
+    kind: Hashable  # drafts of one kind share an acceptance rate
     values: list[int]
 
 
 def expand_tree(tensor: Tensor, batch: int) -> Tensor:
-    """Expand a tree tensor [R, ...] to [B, ...] without copying."""
+    """Expand [R, ...] to [B, ...] without copying."""
     return tensor.expand(batch, *tensor.shape[1:])
 
 
@@ -215,15 +183,9 @@ class Evidence:
 
 
 def neutralise_bad_scores(scores: Tensor, asks: bool = True) -> tuple[Tensor, Tensor | None]:
-    """Replace scores that no value can be drawn from (NaN, +Inf, or -Inf throughout) by zeros.
-
-    Args:
-        scores: float32 [..., V].
-        asks: Whether the host may read the result, which is free on the CPU and forbidden in a captured round.
-
-    Returns:
-        The scores, and bool [...] for the replaced rows, None where the host knows that there are none.
-    """
+    """Replace scores [..., V] that no value can be drawn from (NaN, +Inf, or -Inf throughout) by zeros. Return bool
+    [...] for the replaced rows too, None where the host knows that there are none; it may read only with `asks`, never
+    in a captured round."""
     bad = ~scores.amax(-1).isfinite()
     if asks and bad.is_cpu and not bad.any():
         return scores, None
@@ -231,7 +193,7 @@ def neutralise_bad_scores(scores: Tensor, asks: bool = True) -> tuple[Tensor, Te
 
 
 def learnable_nodes(draft: Draft, evidence: Evidence, live: Sequence[bool]) -> Tensor:
-    """Return bool [B, N], the nodes whose evidence drafters may learn from: valid and finite, in rows that go on."""
+    """Return bool [B, N], the nodes that drafters may learn from: valid and finite, in rows that go on."""
     nodes = torch.tensor(live, device=draft.value.device)[:, None].expand_as(draft.value)
     for mask in (draft.valid, None if evidence.bad is None else ~evidence.bad):
         nodes = nodes if mask is None else nodes & mask
@@ -239,14 +201,8 @@ def learnable_nodes(draft: Draft, evidence: Evidence, live: Sequence[bool]) -> T
 
 
 def without_tail(draft: Draft, parents: Sequence[int]) -> Draft:
-    """Return a draft over a static tree without the last nodes that are invalid in every row.
-
-    Only the tail is cut, so nodes keep their numbers and a row's randomness is independent of other rows.
-
-    Args:
-        draft: The draft, with `valid`.
-        parents: The parents of the tree.
-    """
+    """Cut the last nodes that are invalid in every row of a static tree. Only the tail is cut, so other nodes keep
+    their numbers."""
     count = int((draft.valid.any(0) * torch.arange(draft.tree.nodes, device=draft.valid.device)).max()) + 1
     if count == draft.tree.nodes:
         return draft

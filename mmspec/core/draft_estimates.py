@@ -1,5 +1,3 @@
-"""Running estimates for one drafter: the acceptance of its drafts by kind and depth, and the cost of drafting."""
-
 from __future__ import annotations
 
 from collections.abc import Hashable
@@ -18,22 +16,14 @@ DEEPEST = 64  # levels that estimates reach down to
 
 @dataclass(slots=True)
 class DepthCounts:
-    """How often a level was accepted given that the level above was, with exponential forgetting.
+    """How often a level was accepted given that the level above was, with exponential forgetting."""
 
-    Attributes:
-        forget: The decay per try.
-        seen: The number of drafts, without forgetting.
-        hits: The accepted tries, by depth from 0.
-        tries: The tries, by depth from 0.
-    """
-
-    forget: float
-    seen: int = 0
-    hits: list[float] = field(default_factory=list)
-    tries: list[float] = field(default_factory=list)
+    forget: float  # the decay per try
+    seen: int = 0  # drafts, without forgetting
+    hits: list[float] = field(default_factory=list)  # by depth from 0
+    tries: list[float] = field(default_factory=list)  # by depth from 0
 
     def add(self, accepted: int, drafted: int) -> None:
-        """Add one row's outcome: `accepted` of `drafted` levels."""
         self.seen += 1
         for depth in range(min(accepted + 1, drafted)):
             if depth == len(self.hits):
@@ -43,11 +33,9 @@ class DepthCounts:
             self.tries[depth] = self.forget * self.tries[depth] + 1
 
     def at(self, depth: int) -> tuple[float, float]:
-        """Return the hits and tries of a depth."""
         return (self.hits[depth], self.tries[depth]) if depth < len(self.hits) else (0.0, 0.0)
 
     def fade(self) -> None:
-        """Halve the weight of all counts."""
         self.hits, self.tries = [0.5 * n for n in self.hits], [0.5 * n for n in self.tries]
 
 
@@ -63,7 +51,6 @@ class DrawCost:
     samples: int = 0
 
     def add(self, depth: int, cost: float) -> None:
-        """Add the cost of a draft of `depth` levels."""
         # another process may have delayed a draft; the first samples may be far from the guess
         cost = min(cost, 3 * self.of(depth) + (0.02 if self.samples >= 4 else 0.25))
         keep = 0.97
@@ -75,7 +62,6 @@ class DrawCost:
         self.samples += 1
 
     def of(self, depth: int) -> float:
-        """Return the cost of a draft of `depth` levels."""
         mean_depth, mean_cost = self.depth / self.weight, self.cost / self.weight
         spread = self.square / self.weight - mean_depth**2
         slope = mean_cost / (mean_depth + 1)
@@ -86,19 +72,9 @@ class DrawCost:
 
 
 class DrafterEstimates:
-    """The estimates for one drafter over requests.
-
-    Attributes:
-        counts: Acceptance by kind of draft. The drafter decides which kinds are worth distinguishing.
-        costs: The cost of drafting, by size of the tree.
-        nodes: The nodes of a pass by depth of the draft, for drafters whose shape cannot be set.
-        reach: The levels of their drafts.
-        drafts: The number of rounds in which it drafted.
-        idle: Rounds since the last probe.
-        wait: Rounds between two probes of a drafter that is not faster.
-        reading: The cost of reading a prompt, per value.
-        first: The first drafts of requests, from before any draft had a known cost.
-    """
+    """The estimates for one drafter over requests. `nodes` of a pass and `reach` are for drafters whose shape cannot be
+    set. `idle` counts rounds since the last probe, `wait` those between two probes of a slow drafter. `reading` is the
+    cost per prompt value; `first` holds drafts from before any had a known cost."""
 
     first_wait, last_wait = 16, 256
 
@@ -113,18 +89,16 @@ class DrafterEstimates:
         self.first: list[tuple[int, int, float, int]] = []
 
     def draw_cost(self, size: int, depth: int) -> float:
-        """Return the cost of a draft of a size, which follows other sizes until it is measured."""
+        """Return the cost of a draft; a size follows other sizes until it is measured."""
         known = self.costs.get(size)
         if known is None:
             known = next(iter(self.costs.values()), DrawCost())
         return known.of(depth)
 
     def drew(self, size: int, depth: int, cost: float) -> None:
-        """Add the cost of a draft."""
         self.costs.setdefault(size, DrawCost()).add(depth, cost)
 
     def read(self, size: int, depth: int, cost: float, prompt: int) -> None:
-        """Add the cost of a first draft, which reads a prompt of `prompt` values."""
         self.first.append((size, depth, cost, prompt))
         if not self.costs:
             return
@@ -134,12 +108,10 @@ class DrafterEstimates:
         self.first = []
 
     def fade(self) -> None:
-        """Halve the weight of old acceptance counts."""
         for counts in self.counts.values():
             counts.fade()
 
     def accepted(self) -> dict[Hashable, list[float]]:
-        """Return the acceptance rate by depth of each kind that was tried."""
         return {
             kind: [hits / tries for hits, tries in zip(counts.hits, counts.tries, strict=True)]
             for kind, counts in self.counts.items()
@@ -147,21 +119,18 @@ class DrafterEstimates:
 
 
 class RequestAcceptance:
-    """The acceptance rate of a drafter in one request, from its own outcomes and those of earlier requests."""
-
     def __init__(self, estimates: DrafterEstimates, levels: int = DEEPEST):
         self.estimates, self.levels = estimates, min(levels, DEEPEST)
         self.counts: dict[Hashable, DepthCounts] = {}
         self._tokens: dict[Hashable, list[float]] = {}
 
     def add(self, kind: Hashable, accepted: int, drafted: int) -> None:
-        """Add one row's outcome: `accepted` of `drafted` levels."""
         self.estimates.counts.setdefault(kind, DepthCounts(_LASTING)).add(accepted, drafted)
         self.counts.setdefault(kind, DepthCounts(_RECENT)).add(accepted, drafted)
         self._tokens = {}
 
     def tokens(self, kind: Hashable) -> list[float]:
-        """Return the expected values per round for 0, 1, 2... drafted levels, including the target's own value."""
+        """The expected values per round for 0, 1, 2... drafted levels, the target's own value included."""
         if kind not in self._tokens:
             reach, total, sums = 1.0, 1.0, [1.0]
             for share in self._shares(kind):
@@ -187,7 +156,7 @@ class RequestAcceptance:
         return shares
 
     def _alike(self, kind: Hashable) -> list[float]:
-        """Return the chances of a tree, estimated from the tree that is nearest in size, or from the chain."""
+        """The chances of a tree, estimated from the tree that is nearest in size, or from the chain."""
         known = [(size, own) for size, own in self.estimates.counts.items() if isinstance(size, int) and size != kind]
         if not isinstance(kind, int) or not known:
             return []

@@ -1,8 +1,5 @@
-"""SpecKV's signals: features of the last draft correct the expected acceptance of the next draft.
-
-"SpecKV" trains a small network from the drafter's confidence and entropy to the values of a step. Here a logistic
-correction of the measured acceptance is learned while decoding, so that values per second stay the aim.
-"""
+"""SpecKV's signals: features of the last draft correct the expected acceptance of the next draft by a logistic
+correction that is learned while decoding, instead of "SpecKV"'s network, so that values per second stay the aim."""
 
 from __future__ import annotations
 
@@ -23,14 +20,9 @@ _FIRST = 16  # rounds that are only learned from
 
 
 def draft_features(draft: Draft, evidence: Evidence, verdict: Verdict, live: Sequence[bool]) -> Features | None:
-    """Return the features of a round: the least and the mean confidence, the mean and the largest entropy.
-
-    They are those of the drafter's distributions. A greedy draft has none on record, and the target's distributions on
-    the accepted path take their place. The features are means over the live rows.
-
-    Returns:
-        Four numbers; None where no row is live or no distribution is known.
-    """
+    """Return the least and the mean confidence, the mean and the largest entropy of the drafter's distributions over
+    live rows; None where none is known. For a greedy draft, with none on record, they are the target's on the accepted
+    path."""
     scores = draft.law.scores
     if scores is None and evidence.scores is not None and verdict.kind == "path":
         scores = gather_nodes(evidence.scores, verdict.path)
@@ -43,14 +35,8 @@ def draft_features(draft: Draft, evidence: Evidence, verdict: Verdict, live: Seq
 
 
 class FeaturePrior:
-    """The correction of the acceptance of all depths, in log-odds: a linear function of standardised features.
-
-    Constant features have standardised values of exactly 0, and leave every estimate as it is.
-
-    Attributes:
-        weights: A weight for each feature.
-        rounds: The rounds it has learned from.
-    """
+    """The correction of all acceptances in log-odds: a linear function of standardised features, where a constant
+    feature is 0."""
 
     def __init__(self) -> None:
         self.weights: list[float] = []
@@ -60,20 +46,14 @@ class FeaturePrior:
         self._squares: list[float] = []
 
     def shift(self, features: Features | None) -> float:
-        """Return the correction after a round with these features; 0 until enough rounds were seen."""
+        """Return 0 until enough rounds were seen."""
         if features is None or self.rounds < _FIRST:
             return 0.0
         return self._shift(self._standardised(features))
 
     def learn(self, features: Features | None, shares: Sequence[float], accepted: Sequence[int], drafted: int) -> None:
-        """Learn from the round that followed the features.
-
-        Args:
-            features: The features of the round before; None to learn nothing.
-            shares: The estimated acceptance by depth, without this round and without correction.
-            accepted: The accepted values of each row.
-            drafted: The levels of the draft.
-        """
+        """Learn from the round after the features; `shares` is the estimated acceptance by depth, before it and without
+        correction."""
         if features is None or not drafted:
             return
         if not self._mean:

@@ -1,5 +1,3 @@
-"""The drafts that a controller can choose among in a round, and the drafters that make them."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -17,29 +15,16 @@ _BEHIND = 8  # rows within this many values of the slowest row may also be the l
 
 
 class DraftOption(NamedTuple):
-    """A draft that a round may make.
-
-    Attributes:
-        size: The nodes of a tree, 0 for a chain, `WHOLE` for a fixed shape.
-        depth: The number of levels.
-        nodes: The nodes of the pass, including the root.
-        tokens: The values that the round is expected to emit in a row that ends the batch.
-        cost: The cost of the round, in plain passes.
-    """
-
-    size: int
+    size: int  # the nodes of a tree, 0 for a chain, `WHOLE` for a fixed shape
     depth: int
-    nodes: int
-    tokens: float
-    cost: float
+    nodes: int  # of the pass, the root included
+    tokens: float  # values that the round is expected to emit in a row that ends the batch
+    cost: float  # of the round, in plain passes
 
 
 class DraftSource:
-    """A drafter in a request: its state, its estimates, and the outcomes of its drafts.
-
-    Where a state has `preview`, its draft is compared with the values that follow even if another drafter drafted. A
-    preview starts where the last preview ended, as if the drafter had drafted all along.
-    """
+    """A drafter in a request. Where a state has `preview`, its draft is compared with the values that follow even if
+    another drafter drafted. A preview starts where the last preview ended, as if the drafter had drafted all along."""
 
     def __init__(self, state: DraftState, estimates: DrafterEstimates, batch: int):
         self.state, self.estimates = state, estimates
@@ -48,20 +33,17 @@ class DraftSource:
         self.previews = hasattr(state, "preview")
         self.may_miss = bool(getattr(state, "may_miss", False))
         self.sizes = tree_sizes(state.shape) if hasattr(state, "resize") else {}
-        # a drafter that may miss rounds reads no prompt
-        self.fresh = not self.may_miss
+        self.fresh = not self.may_miss  # a drafter that may miss rounds reads no prompt
         self._shown: list[Preview | None] = []
         self._trailing = [True] * batch
         self._open: list[tuple[Preview, int] | None] = [None] * batch
 
     def look(self, target: object) -> None:
-        """Read the previews of the next drafts, where the drafter has them."""
         self._trailing = trailing_rows(target)
         if self.previews:
             self._shown = self.state.preview(target)
 
     def options(self, target: object, costs: PassCurve, room: int) -> Iterator[DraftOption]:
-        """Yield the drafts of at most `room` levels that the drafter can make now."""
         if self.previews:
             yield from self._copied(target, costs, room)
             return
@@ -94,19 +76,12 @@ class DraftSource:
             yield DraftOption(0, depth, depth + 1, 1 + gained / len(rows), cost)
 
     def propose(self, target: object, keys: Keys, option: DraftOption) -> Draft:
-        """Return the draft of an option."""
         if self.sizes:
             self.state.resize(self.sizes[option.size])
         return self.state.propose(target, keys, *(() if self.deepest is None else (option.depth,)))
 
     def settle(self, target: object, option: DraftOption | None, draft: Draft) -> None:
-        """Update the estimates with the outcome of a round.
-
-        Args:
-            target: The target, after its commit.
-            option: This drafter's option in the round, None where it did not draft.
-            draft: The draft of the round.
-        """
+        """`option` is None where this drafter did not draft; the target has committed."""
         if self.previews:
             self._compare(target, option is not None)
         elif option is not None:
@@ -122,7 +97,6 @@ class DraftSource:
                     self.acceptance.add(option.size, len(path) - 1, depth)
 
     def _compare(self, target: object, drafted: bool) -> None:
-        """Compare the new previews, and those still open, with the values of the round."""
         still_open: list[tuple[Preview, int] | None] = [None] * len(self._open)
         for row, (path, shown, alive) in enumerate(zip(target.paths, self._shown, live_rows(target), strict=True)):
             preview, matched = self._open[row] or (shown, 0)
@@ -147,15 +121,11 @@ class DraftSource:
 
 
 def live_rows(target: object) -> list[bool]:
-    """Return whether each row goes on."""
     return getattr(target, "live", None) or [True] * target.batch
 
 
 def trailing_rows(target: object) -> list[bool]:
-    """Return whether each row may finish last: it goes on and has emitted hardly more than the slowest row.
-
-    A batch takes as long as its slowest row, so gains of other rows save no time.
-    """
+    """Return whether each row goes on and has emitted hardly more than the slowest row, as long as which a batch takes."""
     live = live_rows(target)
     least = min((n for n, alive in zip(target.emitted, live, strict=True) if alive), default=0)
     return [alive and n <= least + _BEHIND for n, alive in zip(target.emitted, live, strict=True)]

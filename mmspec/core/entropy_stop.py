@@ -1,5 +1,3 @@
-"""AdaEDL: the entropy of the next distribution ends a draft, at a threshold that follows the acceptance."""
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -66,14 +64,8 @@ class EntropyStop:
 
 
 class AdaptiveEntropyStop:
-    """The thresholds of a request.
-
-    Attributes:
-        threshold: float32 [B].
-        share: float32 [B], the smoothed share of accepted values.
-        scale: float32 [B], the weight of the entropy; 0 before it is fitted, which ends no draft.
-        growth: The decisions of the last draft.
-    """
+    """A request's thresholds, `share` of accepted values and `scale`, float32 [B]; scale 0 is not fitted yet and ends
+    no draft."""
 
     def __init__(self, control: EntropyStop, batch: int, device: torch.device | str):
         self.control, self.longest = control, control.longest
@@ -88,7 +80,6 @@ class AdaptiveEntropyStop:
         return self.growth
 
     def learn(self, draft: Draft, verdict: Verdict) -> None:
-        """Adapt the thresholds of the rows that drafted."""
         accepted, drawn = outcomes(draft, verdict)
         drafted, control = drawn > 0, self.control
         share = self.share.lerp(accepted / drawn.clamp_min(1), 1 - _RECENT)
@@ -118,12 +109,11 @@ class EntropyGrowth:
         self.entropies: list[Tensor] = []
 
     def measure(self, law: Tensor) -> Tensor:
-        """Return the bound on the acceptance of a value that will be drawn from `law` [B, V], float32 [B]."""
+        """The bound on the acceptance of a value that will be drawn from `law` [B, V], float32 [B]."""
         self.entropies.append(torch.special.entr(law).sum(-1))
         return 1 - (self.scale.to(law.device) * self.entropies[-1]).sqrt()
 
     def grow(self, step: int, confidence: Tensor, feature: Tensor | None = None) -> Tensor:
-        """See `Growth.grow`; `confidence` is the result of `measure`."""
         if step >= self.control.longest:
             return torch.zeros_like(confidence, dtype=torch.bool)
         return (confidence >= self.threshold.to(confidence.device)) | (step < self.control.shortest)

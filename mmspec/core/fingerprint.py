@@ -1,8 +1,6 @@
-"""Fingerprints that detect when a model's function changes, and objects that are reused for a model until then.
-
-A fingerprint compares weights by their memory, their version counter and a sample of their values, and modules by their
-settings, such as the active adapters. It takes a few milliseconds. It misses changes that none of these shows: single
-values written through `.data`, the state of a forward hook, and weights on the meta device, which are loaded for each pass.
+"""Fingerprints that detect when a model's function changes, by the memory, version counter and sampled values of
+weights, and by settings such as active adapters. They miss single values written through `.data`, the state of a
+forward hook, and weights on the meta device, which are loaded for each pass. Objects are reused for a model until then.
 """
 
 from __future__ import annotations
@@ -40,47 +38,33 @@ _ADAPTERS = ("active_adapter", "_active_adapter", "active_adapters", "_active_ad
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Fingerprint:
-    """The function that modules compute, as far as it can be compared cheaply.
+    """The function that modules compute, as far as it can be compared cheaply."""
 
-    Attributes:
-        layout: The result of `layout_of`.
-        settings: The other settings of the modules, such as an adapter's scale.
-        addresses: The memory address of each tensor.
-        versions: The version counter of each tensor, which every write raises except writes through `.data`.
-        samples: A few values of each tensor as raw bytes, concatenated for each device and dtype.
-    """
-
-    layout: tuple
-    settings: tuple
-    addresses: tuple[int, ...]
-    versions: tuple[int, ...]
-    samples: tuple[Tensor, ...]
+    layout: tuple  # of `layout_of`
+    settings: tuple  # such as an adapter's scale
+    addresses: tuple[int, ...]  # of each tensor
+    versions: tuple[int, ...]  # raised by every write except through `.data`
+    samples: tuple[Tensor, ...]  # a few values of each tensor as raw bytes, by device and dtype
 
     @property
     def places(self) -> tuple:
-        """The result of `places_of`."""
         return self.layout, self.settings, self.addresses
 
     def same(self, other: Fingerprint | None) -> bool:
-        """Return whether both are of the same function. It reads the devices once."""
+        """Read the devices once."""
         if other is None or self.versions != other.versions or self.places != other.places:
             return False
         return all(torch.equal(mine, theirs) for mine, theirs in zip(self.samples, other.samples, strict=True))
 
 
 def fingerprint(*roots: nn.Module) -> Fingerprint:
-    """Return the fingerprint of modules.
-
-    Args:
-        roots: The modules whose weights and settings count, with everything below them.
-    """
     modules, tensors = _contents(roots)
     versions = tuple(0 if tensor.is_inference() else tensor._version for tensor in tensors)
     return Fingerprint(*_places(roots, modules, tensors), versions, _samples(tensors))
 
 
 def places_of(*roots: nn.Module) -> tuple:
-    """Return the layout, settings and addresses of modules, on which a recorded graph depends. It reads no values."""
+    """Return the parts on which a recorded graph depends. It reads no values."""
     return _places(roots, *_contents(roots))
 
 
@@ -91,15 +75,11 @@ def _places(roots: tuple[nn.Module, ...], modules: list[nn.Module], tensors: lis
 
 
 def tensors_of(*roots: nn.Module) -> list[Tensor]:
-    """Return the weights and buffers that a fingerprint compares."""
     return _contents(roots)[1]
 
 
 def layout_of(*roots: nn.Module) -> tuple:
-    """Return the classes of modules, the shape, dtype and device of tensors, the adapters and attention implementations.
-
-    The result can be hashed. It stays the same when only the values of weights change.
-    """
+    """Return a hashable layout that stays the same when only the values of weights change."""
     return _layout(roots, *_contents(roots))
 
 
@@ -138,7 +118,7 @@ def _modules(roots: tuple[nn.Module, ...]) -> Iterator[nn.Module]:
 
 
 def _tensors(module: nn.Module) -> Iterator[Tensor]:
-    """Yield the tensors of a module, without rotary frequencies that passes change with the length."""
+    """The tensors of a module, without rotary frequencies that passes change with the length."""
     named = module._parameters if turns_with_length(module) else module._parameters | module._buffers
     for tensor in named.values():
         if tensor is not None:
@@ -172,7 +152,7 @@ def _samples(tensors: list[Tensor]) -> tuple[Tensor, ...]:
 
 
 def _dense(tensor: Tensor) -> Tensor:
-    """Return the values of a tensor in memory order, without a copy where they are dense."""
+    """Return values in memory order, without a copy where they are dense."""
     return tensor.permute(sorted(range(tensor.dim()), key=tensor.stride, reverse=True)).contiguous()
 
 
@@ -200,7 +180,6 @@ def _constant(value: object, depth: int = _DEPTH) -> object:
 
 
 def _attention(module: nn.Module) -> tuple:
-    """Return the attention implementations in the configs of a transformers model; empty for other modules."""
     config = getattr(module, "config", None)
     parts = [getattr(config, name, None) for name in getattr(config, "sub_configs", None) or ()]
     return tuple(getattr(part, "_attn_implementation", None) for part in (config, *parts) if part is not None)
@@ -211,11 +190,7 @@ _COPIES: WeakKeyDictionary[nn.Module, tuple[tuple, Fingerprint, nn.Module]] = We
 
 
 def module_like(module: nn.Module, like: Tensor) -> nn.Module:
-    """Return the module if its floating-point weights have the device and dtype of `like`, else a converted copy.
-
-    The copy is cached until weights change, and requests that share the module share it. Everything except weights
-    (shapes, settings) is shared with the original.
-    """
+    """Return the module, or a copy like `like`, cached until weights change, which shares everything except weights."""
     tensors = (*module.parameters(), *module.buffers())
     if all(_matches(tensor, like) for tensor in tensors):
         return module
@@ -253,16 +228,8 @@ _lock = Lock()
 
 
 def made_once(owner: object, key: Hashable, make: Callable[[], Any], *modules: nn.Module) -> Any:
-    """Return the object that `make` built when the key was first used; nothing is written on the owner.
-
-    It is built again once a module changes its device, precision, adapters or attention implementation.
-
-    Args:
-        owner: The model or pipeline that the object belongs to; the object is released with it.
-        key: The name of the object among those of its owner.
-        make: Builds the object, which must not keep the owner alive.
-        modules: The modules whose layout counts.
-    """
+    """Return the object that `make` built for a key, until a module changes its device, precision, adapters or
+    attention. It is released with the owner, on which nothing is written, so `make` must not keep the owner alive."""
     layout = layout_of(*modules)
     with _lock:
         known = _objects.get(owner)

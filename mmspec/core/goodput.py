@@ -1,5 +1,3 @@
-"""Draft length control by measured throughput: a wrapper that picks the length of every draft, zero included."""
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -20,25 +18,16 @@ from mmspec.io.validation import number
 
 @dataclass(frozen=True, slots=True)
 class DraftLengthTraits:
-    """Attributes that a drafter's state may have for a controller of draft lengths, with the defaults for other states.
+    """Attributes that a drafter's state may have for a controller of draft lengths, with the defaults for other states."""
 
-    Attributes:
-        deepest: The longest draft that can be requested; None for a fixed shape.
-        lengths: The lengths worth distinguishing, ascending; empty for all up to `deepest`.
-        settling: Rounds after a change of length until drafts have their usual acceptance.
-        may_miss: The state loses nothing if it is not shown a round without a draft.
-        every_round: The state has to draft in every round.
-    """
-
-    deepest: int | None = None
-    lengths: tuple[int, ...] = ()
-    settling: int = 0
-    may_miss: bool = False
-    every_round: bool = False
+    deepest: int | None = None  # the longest draft; None for a fixed shape
+    lengths: tuple[int, ...] = ()  # the lengths worth distinguishing, ascending; empty for all up to `deepest`
+    settling: int = 0  # rounds after a change of length until drafts have their usual acceptance
+    may_miss: bool = False  # the state loses nothing if it is not shown a round without a draft
+    every_round: bool = False  # the state has to draft in every round
 
     @classmethod
     def of(cls, state: DraftState) -> DraftLengthTraits:
-        """Return the traits of a state."""
         return cls(*(getattr(state, trait.name, trait.default) for trait in fields(cls)))
 
 
@@ -101,11 +90,7 @@ class Goodput:
         return state
 
     def check_state(self, drafter: Drafter, traits: DraftLengthTraits) -> None:
-        """Refuse a drafter that has to draft in every round.
-
-        Raises:
-            ValueError: The traits have `every_round`.
-        """
+        """Refuse a drafter that has to draft in every round."""
         if traits.every_round:
             raise ValueError(
                 f"drafter: expected a drafter that can skip rounds, got {drafter.name!r}, which reads values only as it "
@@ -129,14 +114,8 @@ class Goodput:
 
 
 class GoodputState:
-    """The state of one request.
-
-    Attributes:
-        length: The length of the current draft.
-        standing: The values that each running row had before it, where the slowest row counts; None where all rows
-            count.
-        features: The features of the last round, None without a prior.
-    """
+    """The state of one request; `standing`: the values of rows before the draft, None where all rows count, not the
+    slowest alone."""
 
     features: Features | None = None
 
@@ -166,7 +145,6 @@ class GoodputState:
         return self.inner.passes
 
     def follow(self, target: Target) -> GoodputState:
-        """Return the state of a request that continues this request; it reads the new part of the prompt now."""
         state = GoodputState(self.control, self.inner.follow(target), target)
         state.request.fresh = False
         return state
@@ -191,19 +169,16 @@ class GoodputState:
         return self.inner.propose(target, keys, *(() if self.request.deepest is None else (self.length,)))
 
     def observe(self, target: Target, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Measure the round and pass it on; the first call, after the prefill, measures nothing."""
         verified = self.clock()
         # while it rests, a drafter that may miss rounds is not shown those without a draft
         if self.length or self.bandit.paying or not self.traits.may_miss:
             self.inner.observe(target, draft, evidence, verdict)
-        # neither the prefill nor the last round of a request is measured
         before = self.features
         if self.bandit.prior is not None:
             self.features = draft_features(draft, evidence, verdict, [bool(path) for path in target.paths])
         if self.started is None or getattr(target, "done", False):
-            return
-        # plain decoding does not include the drafter's `observe`
-        ended = self.clock() if self.length else verified
+            return  # neither the prefill nor the last round of a request is measured
+        ended = self.clock() if self.length else verified  # plain decoding does not include the drafter's `observe`
         # rows at different positions cost more than rows of plain decoding, which stay together
         plain = not self.length and len(set((self.standing or {}).values())) <= 1
         depths, levels = self._depths(target), draft.tree.max_depth
@@ -213,7 +188,6 @@ class GoodputState:
             self.bandit.learn(self.request, self.length, ended - self.started, depths, levels, plain)
 
     def _depths(self, target: Target) -> list[int]:
-        """Return the accepted values of every row, or the progress of the slowest row where only that counts."""
         if self.standing is None:
             return [len(path) - 1 for path in target.paths if path]
         reached = [n + len(path) for row, n in self.standing.items() if (path := target.paths[row])]

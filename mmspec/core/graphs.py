@@ -1,9 +1,7 @@
-"""Rounds without the host: checked to be repeatable, captured as CUDA graphs, and read back asynchronously.
-
-A graph repeats kernels, addresses and host numbers unchanged. So the tensors of a round stay at fixed addresses, no
-step may depend on a host read, and two calls must run the same steps over the same shapes and numbers.
-`check_capturable` checks the function itself, whatever model it runs. A CPU runs the same function without a graph.
-"""
+"""Rounds without the host: checked to be repeatable, captured as CUDA graphs, and read back asynchronously. A graph
+repeats kernels, addresses and host numbers unchanged. So tensors stay at fixed addresses, no step may depend on a host
+read, and two calls must run the same steps over the same shapes and numbers. A CPU runs the same function without a
+graph."""
 
 from __future__ import annotations
 
@@ -28,24 +26,16 @@ class CaptureRefused(ValueError):
 
 
 class FixedTensors:
-    """Attributes that hold tensors at fixed addresses.
-
-    A recorded graph reads and writes this memory, so every round has to leave its results there.
-    """
+    """Attributes that hold tensors at fixed addresses, where every round has to leave its results for a recorded graph."""
 
     def __init__(self) -> None:
         self._kept: list[tuple[object, str, Tensor]] = []
 
     def keep(self, owner: object, *names: str) -> None:
-        """Fix these attributes to the tensors that they hold now."""
         self._kept += [(owner, name, getattr(owner, name)) for name in names]
 
     def settle(self) -> None:
-        """Copy the tensors that replaced the fixed tensors back into them.
-
-        Raises:
-            CaptureRefused: A replacement has another shape or dtype.
-        """
+        """Copy the tensors that replaced the fixed tensors back into them."""
         changed = [(owner, name, home, getattr(owner, name)) for owner, name, home in self._kept]
         changed = [(owner, name, home, new) for owner, name, home, new in changed if new is not home]
         homes = {home.untyped_storage().data_ptr() for _, _, home in self._kept}
@@ -80,14 +70,9 @@ class HostReadError(CaptureRefused):
 
 
 class OperationRecorder(TorchDispatchMode):
-    """Records the steps of a function, and refuses steps in which the host takes part.
-
+    """Records the steps of a function (names, shapes, dtypes, numbers), and refuses steps in which the host takes part.
     `x[:, 1:] = 0` makes a tensor of the number, which fills the slice. The kernel contains this number as long as only
-    the fill reads it, so it is recorded as a step with its value.
-
-    Attributes:
-        steps: The name of each step, the shapes and dtypes of its tensors, and its numbers.
-    """
+    the fill reads it, so it is recorded as a step with its value."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,22 +120,13 @@ class _HostReadGuard(TorchFunctionMode):
 
 
 def recorded_operations(function: Callable[[], None]) -> list[tuple]:
-    """Run a function and return its steps.
-
-    Raises:
-        HostReadError: The host takes part in a step.
-    """
     with _HostReadGuard(), OperationRecorder() as recorder:
         function()
     return recorder.steps
 
 
 def check_capturable(function: Callable[[], None]) -> None:
-    """Refuse a function that cannot be replayed. It runs three times, so nothing that it changes may matter yet.
-
-    Raises:
-        CaptureRefused: The host takes part in a step, or two calls differ.
-    """
+    """Refuse a function that cannot be replayed. It runs three times, so nothing that it changes may matter yet."""
     function()  # constants are made in the first call, which may read them
     first, second = recorded_operations(function), recorded_operations(function)
     if first != second:
@@ -168,10 +144,7 @@ def _is_boolean_index(indices: Any) -> bool:
 
 
 def _description(part: Any, on_device: bool) -> Any:
-    """Return the properties of an argument that a graph freezes.
-
-    A step on a device takes a scalar of the host as a number.
-    """
+    """The properties of an argument that a graph freezes. A step on a device takes a scalar of the host as a number."""
     if not isinstance(part, Tensor):
         return repr(part)
     number = part if on_device and part.device.type == "cpu" and not part.dim() else None
@@ -208,11 +181,8 @@ def _storages(values: Any) -> Iterator[torch.UntypedStorage]:
 
 
 def outside_storages(function: Callable[[], None], apart: Iterable[Tensor] = ()) -> list[torch.UntypedStorage]:
-    """Run a function and return the storages that it reads or writes and did not make, those of kernels included.
-
-    A graph knows addresses alone. Whoever replays it holds these storages, so that nobody else gets their memory. The
-    storages of `apart` are left out, such as those of weights, which may move.
-    """
+    """Run a function and return the storages that it or its kernels use and did not make, except those of `apart`, such
+    as weights, which may move. Whoever replays a graph holds them, so that nobody else gets their memory."""
     left_out = {storage._cdata for tensor in apart for storage in _storages(tensor)}
     with _StorageRecorder() as recorder, launches_shown(recorder.use):
         function()
@@ -258,16 +228,9 @@ def _clear_workspaces() -> None:
 
 
 def capture(function: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """Return a callable with the effect of `function` on memory: a graph's replay on a GPU, `function` elsewhere.
-
-    Args:
-        function: Has the same shapes, addresses and host numbers in every call, and reads nothing from the device. On a
-            GPU it runs during this call, so nothing that it changes may matter yet.
-        device: The device of its tensors.
-
-    Raises:
-        CaptureRefused: CUDA cannot record it.
-    """
+    """Return a callable with the effect of `function` on memory: a graph's replay on a GPU, `function` elsewhere. Every
+    call has the same shapes, addresses and host numbers, and reads nothing from the device. On a GPU it runs during
+    this call, so nothing that it changes may matter yet."""
     if device.type != "cuda":
         return function
     try:
@@ -278,12 +241,10 @@ def capture(function: Callable[[], None], device: torch.device) -> Callable[[], 
 
 
 def _recorded_graph(function: Callable[[], None], device: torch.device) -> RecordedGraph:
-    """Record a graph whose matrix products use a workspace in the graph's own memory.
-
-    torch allocates a workspace for every stream and keeps it until somebody clears the map of them: Inductor's graphs
-    do, and the destruction of a graph does from torch 2.14 on. A graph would write to the freed memory. With the map
-    empty the recording allocates a workspace of its own. The map is cleared again, so that nobody shares it.
-    """
+    """Record a graph whose matrix products use a workspace in the graph's own memory. torch keeps a workspace for every
+    stream until somebody clears the map of them, as Inductor's graphs do, and the destruction of a graph from torch
+    2.14 on. A graph would write to the freed memory. So the map is empty before the recording, and cleared again so
+    that nobody shares it."""
     if device not in _STREAMS:
         _STREAMS[device] = torch.cuda.Stream(device)
     stream = _STREAMS[device]
@@ -322,13 +283,8 @@ def without_collection() -> Iterator[None]:
 
 
 class AsyncReadback:
-    """Host copies of a small tensor, in the order of the rounds that wrote it.
-
-    Args:
-        device: The device of the tensor.
-        late: How many of the latest copies stay unread, by default 1 on a GPU. On a CPU 0: reading is free there, and a
-            round too many would not be.
-    """
+    """Host copies of a small tensor, in the order of the rounds that wrote it. The `late` latest copies stay unread, by
+    default 1 on a GPU. On a CPU 0: reading is free there, and a round too many would not be."""
 
     def __init__(self, device: torch.device, late: int | None = None):
         self.cuda = device.type == "cuda"
@@ -337,11 +293,9 @@ class AsyncReadback:
         self._spare: list[Tensor] = []
 
     def __len__(self) -> int:
-        """The number of copies in flight."""
         return len(self._pending)
 
     def post(self, tensor: Tensor) -> None:
-        """Queue a copy of the tensor, after the round on its stream."""
         copy = self._spare.pop() if self._spare else torch.empty_like(tensor, device="cpu", pin_memory=self.cuda)
         copy.copy_(tensor, non_blocking=self.cuda)
         event = None
@@ -351,7 +305,7 @@ class AsyncReadback:
         self._pending.append((copy, event))
 
     def read(self) -> list[list[int]] | None:
-        """Return the oldest copy, or None if only the latest are in flight."""
+        """The oldest copy, or None if only the latest are in flight."""
         if len(self._pending) <= self.late:
             return None
         copy, event = self._pending.popleft()

@@ -1,8 +1,5 @@
-"""Counter-based random numbers: a value is a pure function of (seed of the row, round, purpose, node, lane).
-
-After the seeds nothing is drawn from a stateful generator. A row's numbers therefore depend neither on other rows nor
-on requests that run in between. Every purpose has its own stream: a residual never shares noise with a draft.
-"""
+"""Counter-based random numbers: a value is a pure function of (seed of the row, round, purpose, node, lane). So a row's
+numbers depend neither on other rows nor on requests in between, and a residual never shares noise with a draft."""
 
 from __future__ import annotations
 
@@ -65,17 +62,8 @@ class Keys:
 
     @staticmethod
     def of(seed: int | Sequence[int] | None, batch: int, device: torch.device | str = "cpu") -> Keys:
-        """Return the keys of a request.
-
-        Args:
-            seed: An int, from which row b gets the seed of (seed, b); or an int per row; or None for a seed from
-                torch's global generator.
-            batch: The number of rows.
-            device: The device of the numbers.
-
-        Raises:
-            ValueError: A sequence has another length than `batch`, or a seed is not an integer (booleans included).
-        """
+        """Return the keys of a request: from an int, row b gets the seed of (seed, b); from a sequence, each row its
+        own; from None, a seed of torch's global generator. A boolean is refused."""
         if seed is None:
             seed = int(torch.randint(2**62, ()))
         if not isinstance(seed, Sequence) and getattr(seed, "ndim", 0) == 0:
@@ -92,10 +80,7 @@ class Keys:
         return Keys(mix(self.seeds ^ mix_int(~number * 8 * 65536 * GOLDEN + 1)))
 
     def at(self, position: Tensor) -> Keys:
-        """Return keys with a row for each of the positions int64 [B, K] (from 0 up), in row order: B * K rows.
-
-        Their numbers belong to the position and stay the same in every round.
-        """
+        """Return keys of the positions int64 [B, K] (from 0 up), B * K rows whose numbers stay the same in every round."""
         return Keys(mix(self.seeds[:, None] ^ mix(~position * 8 * 65536 * GOLDEN + 2)).flatten())
 
     def stream(self, purpose: Purpose, step: int = 0) -> int:
@@ -125,12 +110,8 @@ class Keys:
         return _gumbel(self.uniform(purpose, *shape, step=step))
 
     def gumbel_at(self, position: Tensor, lanes: int) -> Tensor:
-        """Return float32 [B, K, lanes], Gumbel noise of positions of the row, the same in every round.
-
-        Args:
-            position: int64 [B, K], from 0 up. Its streams differ from all streams of `uniform`.
-            lanes: The numbers per position.
-        """
+        """Return float32 [B, K, lanes], noise of positions int64 [B, K] from 0 up, the same in every round, apart from
+        `uniform`."""
         return _gumbel(self._uniform_at(position, lanes, 0))
 
     def normal(self, purpose: Purpose, *shape: int, step: int = 0) -> Tensor:
@@ -151,5 +132,5 @@ class CountedKeys(Keys):
     """`Keys` whose `round` is an int64 scalar tensor: the same numbers without a round number on the host."""
 
     def uniform(self, purpose: Purpose, *shape: int, step: int = 0) -> Tensor:
-        """Draw as `Keys.uniform`, but nothing ahead, since a replay would repeat it."""
+        """Draw nothing ahead, since a replay would repeat it."""
         return uniforms(self.seeds, self.stream(purpose, step), prod(shape)).reshape(-1, *shape)

@@ -1,5 +1,3 @@
-"""The layers of a decoder from its config: the memory of a layer, its attention window, and the masks of a drafted tree."""
-
 from __future__ import annotations
 
 from collections.abc import Hashable
@@ -30,78 +28,52 @@ _WIDTHS = {"window": ("sliding_window",), "chunk": ("attention_chunk_size",), "w
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """The specification of a layer.
-
-    Attributes:
-        kind: "full", "window" and "chunk" store slots; "states" stores a convolution's window and a recurrent state;
-            "full and states" and "window and states" both; "cross" the keys of the images; "shared" and "empty"
-            nothing.
-        width: The tokens of its window, or of its chunk if `chunked`; None where it sees all tokens.
-        field: The config field that sets the width.
-        states: The number of its pairs of convolution window and recurrent state.
-        shape: Layers of one shape have keys and values of one size, as far as the config shows.
-        chunked: Whether `width` is of a chunk.
-    """
+    """A layer: "full", "window" and "chunk" store slots; "states" stores a convolution's window and a recurrent state;
+    "full and states" and "window and states" both; "cross" the keys of the images; "shared" and "empty" nothing."""
 
     kind: str
-    width: int | None = None
-    field: str | None = None
-    states: int = 0
-    shape: Hashable = None
+    width: int | None = None  # of its window, or of its chunk if `chunked`; None where it sees all tokens
+    field: str | None = None  # the config field that sets the width
+    states: int = 0  # pairs of convolution window and recurrent state
+    shape: Hashable = None  # layers of one shape have keys and values of one size, as far as the config shows
     chunked: bool = False
 
     @property
     def slots(self) -> bool:
-        """Whether the layer stores slots."""
         return self.kind.split()[0] in ("full", "window", "chunk")
 
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """The layers of a decoder.
-
-    Attributes:
-        layers: Their specifications.
-        types: Their type names in the config, by which the decoder selects masks; None where it has none.
-        temperature: The slot from which on queries are scaled by their slot instead of their position; None for no
-            scaling.
-    """
+    """The layers of a decoder."""
 
     layers: tuple[LayerSpec, ...]
-    types: tuple[str, ...] | None = None
-    temperature: int | None = None
+    types: tuple[str, ...] | None = None  # in the config, by which the decoder selects masks
+    temperature: int | None = None  # the slot from which on queries are scaled by slot, not position; None never
 
     def __len__(self) -> int:
         return len(self.layers)
 
     @cached_property
     def narrow(self) -> tuple[LayerSpec, ...]:
-        """The layers with a window or chunk, the first of each width."""
+        """Return the first layer of each width with a window or chunk."""
         widths = {(layer.chunked, layer.width): layer for layer in self.layers if layer.width is not None}
         return tuple(sorted(widths.values(), key=lambda layer: layer.width))
 
     @cached_property
     def stateful(self) -> tuple[int, ...]:
-        """The indices of layers with recurrent states."""
         return tuple(n for n, layer in enumerate(self.layers) if layer.states)
 
     @cached_property
     def mixed(self) -> bool:
-        """Whether the decoder takes a mask per layer type."""
         seen = {(layer.chunked, layer.width) for layer in self.layers if layer.slots or layer.kind == "shared"}
         return self.types is not None and (len(seen) > 1 or bool(self.stateful))
 
     def hides_nothing(self, total: int) -> bool:
-        """Return whether all layers see all of `total` tokens."""
         return all(total <= layer.width for layer in self.narrow)
 
 
 def layer_plan(config: object) -> LayerPlan:
-    """Return the layers of a text config.
-
-    Raises:
-        ValueError: A layer is of an unsupported type (indexed, compressed...).
-    """
     types, count = getattr(config, "layer_types", None), config.num_hidden_layers
     if types is not None and len(types) != count:
         types = None if set(types) == {"full_attention"} else types
@@ -123,7 +95,7 @@ def layer_plan(config: object) -> LayerPlan:
 
 
 def _layer(kind: str, config: object, keeps: str | None) -> LayerSpec:
-    """Return the layer that attends as `kind`; `keeps` overrides the kind of its memory."""
+    """Let `keeps` override the kind of its memory."""
     width = next(((int(value), name) for name in _WIDTHS.get(kind, ()) if (value := getattr(config, name, None))), None)
     states = getattr(config, "number_of_conv_states", 1) if "states" in kind else 0
     shape = tuple(getattr(config, name, None) for name in ("head_dim", "num_key_value_heads"))
@@ -133,7 +105,6 @@ def _layer(kind: str, config: object, keeps: str | None) -> LayerSpec:
 
 
 def _untyped(config: object) -> str:
-    """Return the kind of a layer whose config has no layer types."""
     if getattr(config, "use_sliding_window", True) and getattr(config, "sliding_window", None):
         return "window"
     return "chunk" if getattr(config, "attention_chunk_size", None) else "full"
@@ -141,27 +112,16 @@ def _untyped(config: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AttentionWindow:
-    """The narrowest window of any layer.
-
-    Attributes:
-        tokens: Its width.
-        name: The config field that sets it.
-    """
-
     tokens: int
-    name: str
+    name: str  # the config field that sets it
 
     def hides_nothing(self, prompt: int, most: int | None) -> bool:
-        """Return whether a request of `prompt` and at most `most` new tokens fits the window; False without a limit."""
+        """Return False without a limit of new tokens."""
         return most is not None and prompt + most <= self.tokens
 
 
 def narrowest_window(config: object) -> AttentionWindow | None:
-    """Return the narrowest window among the layers of a text config, None where every layer sees the whole context.
-
-    Raises:
-        ValueError: A layer is not attention over slots (recurrent, convolution, sparse...).
-    """
+    """Return None where every layer sees the whole context."""
     plan = layer_plan(config)
     others = sorted({layer.kind for layer in plan.layers if not layer.slots or layer.states})
     if others:
@@ -170,30 +130,16 @@ def narrowest_window(config: object) -> AttentionWindow | None:
     return next((AttentionWindow(layer.width, layer.field) for layer in plan.narrow), None)
 
 
-# further keys of a decoder's masks, beside its layers' types
-_RECURRENT = ("linear_attention", "conv", "mlp", "moe")
+_RECURRENT = ("linear_attention", "conv", "mlp", "moe")  # further keys of a decoder's masks, beside its layers' types
 
 
 def attention_masks(
     plan: LayerPlan, pool: SlotPool, ancestor: Tensor, depth: Tensor, deepest: int, dtype: torch.dtype
 ) -> Tensor | dict[str, Tensor | None] | None:
-    """Return the `attention_mask` of a pass over a draft.
-
-    A node sees a slot that is committed or an ancestor's, within its window (fewer than `width` tokens back) or chunk
-    (tokens counted from the row's first). The tokens of a row are its slots without padding, followed by depths.
-
-    Args:
-        plan: The layers.
-        pool: The cache of the pass.
-        ancestor: bool [R, N, N].
-        depth: int64 [R, N].
-        deepest: An upper bound of `depth`.
-        dtype: The dtype of the bias.
-
-    Returns:
-        None for single nodes that see everything; a bias [R, 1, N, S] where all layers see the same; else a bias by
-        layer type, None for layers without attention.
-    """
+    """Return the `attention_mask` of a draft: None for single nodes that see everything; a bias [R, 1, N, S] where all
+    layers see the same; else a bias by layer type, None for layers without attention. A node sees a slot that is
+    committed or an ancestor's, within its window (fewer than `width` tokens back) or chunk (tokens counted from the
+    row's first). A row's tokens are its slots without padding, then depths int64 [R, N], at most `deepest`."""
     idle = plan.hides_nothing(pool.width + deepest + 1)
     if ancestor.shape[-1] == 1 and pool.uniform and pool.hidden is None and idle and not plan.stateful:
         return None
@@ -206,7 +152,7 @@ def attention_masks(
 
 
 def as_decoder_masks(plan: LayerPlan, full: Tensor, narrow: list[Tensor]) -> Tensor | dict[str, Tensor | None]:
-    """Return biases in the form that a decoder takes: `full` for layers that see all, `narrow` for `plan.narrow`."""
+    """Use `full` for layers that see all, `narrow` for `plan.narrow`."""
     own = dict(zip(((layer.chunked, layer.width) for layer in plan.narrow), narrow, strict=True))
     if not plan.mixed:
         return narrow[0] if narrow else full
@@ -221,7 +167,7 @@ def as_decoder_masks(plan: LayerPlan, full: Tensor, narrow: list[Tensor]) -> Ten
 
 
 def narrow_bias(bias: Tensor, pool: SlotPool, depth: Tensor, layer: LayerSpec) -> Tensor:
-    """Return the bias [R, 1, N, S] with slots outside a layer's window or chunk hidden as well, [B, 1, N, S]."""
+    """Hide slots outside a layer's window or chunk as well, [B, 1, N, S]."""
     length = pool.length[:, None]
     query = length + depth  # [B, N]
     token = torch.arange(bias.shape[-1], device=bias.device).repeat(query.shape[0], 1)

@@ -1,5 +1,3 @@
-"""Draft length control: each decision precedes the draw of its value, so that sampled drafts keep their distribution."""
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -23,57 +21,40 @@ def doubling_lengths(deepest: int) -> tuple[int, ...]:
 
 
 class Growth(Protocol):
-    """The decisions for one draft: it grows and is never pruned.
-
-    Whether a value is drawn may depend on everything drawn before it, in any branch. A value that was drawn stays: a
-    draft that is cut or reranked by its own values loses the target's distribution.
-    """
+    """The decisions for one draft: it grows and is never pruned. Whether a value is drawn may depend on everything
+    drawn before it, in any branch. A drawn value stays: a draft cut or reranked by its own values loses the target's
+    distribution."""
 
     def grow(self, step: int, confidence: Tensor, feature: Tensor | None = None) -> Tensor:
-        """Return whether each row draws another value, bool [B].
-
-        Args:
-            step: The values drawn so far.
-            confidence: float [B], the largest probability of the next distribution. It must not depend on the value
-                that will be drawn, which would bias the distribution.
-            feature: float [B, H], the drafter's hidden state behind this distribution, which has read all values so
-                far; None from drafters without such states.
-        """
+        """Return whether each row draws another value after `step` values, bool [B]. `confidence` [B] is the largest
+        probability of the next distribution. It must not depend on the value to be drawn, which would bias the
+        distribution. `feature` [B, H] is the hidden state behind it, which has read all values so far; None from
+        drafters without such states."""
 
 
 class LengthControl(Protocol):
-    """A controller of draft lengths.
+    """A controller of draft lengths; with the methods of `RequestControl` it adapts to each request."""
 
-    A controller with the methods of `RequestControl` adapts to each request.
-
-    Attributes:
-        longest: An upper bound, from which static shapes are made.
-    """
-
-    longest: int
+    longest: int  # an upper bound, from which static shapes are made
 
     def begin(self) -> Growth | None:
-        """Return the decisions for one draft; None where every row grows to `longest`."""
+        """Return None where every row grows to `longest`."""
 
 
 class RequestControl(LengthControl, Protocol):
-    """A controller that learns from the verdicts of a request."""
-
     def for_request(self, target: object) -> RequestControl:
         """Return the controller of a new request."""
 
     def learn(self, draft: Draft, verdict: Verdict) -> None:
-        """Read the verdict of a round. Captured rounds have no such controllers, so it may read the device."""
+        """Captured rounds have no such controllers, so it may read the device."""
 
 
 def control_for(control: LengthControl, target: object) -> LengthControl:
-    """Return the controller of a request: the controller itself, unless it adapts to each request."""
     make = getattr(control, "for_request", None)
     return control if make is None else make(target)
 
 
 def learn_lengths(control: LengthControl | None, draft: Draft, verdict: Verdict) -> None:
-    """Show a round to a controller that learns from verdicts."""
     learn = getattr(control, "learn", None)
     if learn is not None and draft.tree.nodes > 1:
         learn(draft, verdict)
@@ -89,29 +70,14 @@ def outcomes(draft: Draft, verdict: Verdict) -> tuple[Tensor, Tensor]:
 
 
 def grow_by(growth: Growth, step: int, scores: Tensor, feature: Tensor | None) -> Tensor:
-    """Return the decision of `Growth.grow` before a value is drawn, bool [B].
-
-    A growth with a method `measure` gets that measure of the distribution as its confidence.
-
-    Args:
-        growth: The decisions of the draft.
-        step: The values drawn so far.
-        scores: float32 [B, V], the log-weights of the next value.
-        feature: See `Growth.grow`.
-    """
+    """Decide before a draw from log-weights [B, V]. A growth with a method `measure` gets that as its confidence."""
     measure = getattr(growth, "measure", None)
     law = law_of(scores)
     return growth.grow(step, law.amax(-1) if measure is None else measure(law), feature)
 
 
 def show_drawn(growth: Growth | None, scores: Tensor, column: Tensor) -> None:
-    """Show the probability of a drawn value, float [B], to a growth with a method `drew`.
-
-    Args:
-        growth: The decisions of the draft.
-        scores: float32 [B, V], the log-weights of the value.
-        column: int64 [B], the column of the value in `scores`.
-    """
+    """Show the probability of a drawn value to a growth with a method `drew`; `column` int64 [B] indexes scores [B, V]."""
     drew = getattr(growth, "drew", None)
     if drew is not None:
         drew(law_of(scores).gather(-1, column[:, None])[:, 0])

@@ -1,8 +1,5 @@
-"""The decoding round that all domains share: draft, score, weigh, select, resample, commit, observe.
-
-A domain brings a target, a drafter and a rule. The loop does not know whether a value is a token, a vector or a block
-of video, nor whether a round accepts a prefix, a mask or nothing.
-"""
+"""The round of all domains: draft, score, weigh, select, resample, commit, observe. It does not know whether a value is
+a token, a vector or a block of video, nor whether a round accepts a prefix, a mask or nothing."""
 
 from __future__ import annotations
 
@@ -23,22 +20,15 @@ from mmspec.core.stats import Stats
 
 
 class Target(Protocol):
-    """The target's side of a request, with all of its state (cache, lengths, outputs).
+    """The target's side of a request, with all of its state (cache, lengths, outputs)."""
 
-    Attributes:
-        pending: The last committed value of every row, [B] or [B, d]: the root of the next draft.
-        done: Whether every row has stopped.
-        batch: The number of rows B.
-        verdicts: The kinds of verdict that it supports.
-    """
-
-    pending: object
-    done: bool
+    pending: object  # the last committed value of every row, [B] or [B, d]: the root of the next draft
+    done: bool  # every row has stopped
     batch: int
-    verdicts: tuple[str, ...]
+    verdicts: tuple[str, ...]  # the kinds that it supports
 
     def prefill(self) -> tuple[Draft, Evidence]:
-        """Run the prompt. Return a draft of the root alone and the evidence for the value after the prompt."""
+        """Return a draft of the root alone and the evidence for the value after the prompt."""
 
     def score(self, draft: Draft) -> Evidence:
         """Run a target pass over all nodes of the draft."""
@@ -47,7 +37,7 @@ class Target(Protocol):
         """Return the target's own value for each row of `verdict.redo`; only for targets whose `verdicts` include it."""
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
-        """Apply the verdict to the state. Return the number of accepted drafted values per row, None for a stopped row."""
+        """Return the number of accepted drafted values per row, None for a stopped row."""
 
     @property
     def emitted(self) -> list[int]:
@@ -55,46 +45,35 @@ class Target(Protocol):
 
 
 class DraftState(Protocol):
-    """The drafter's side of a request.
+    """The drafter's side of a request. It may have `follow(target)`, which returns the state of a request that
+    continues this request. That is called in place of `open`, after a prefill of the new part of the prompt. See
+    `can_follow`."""
 
-    It may have `follow(target)`, which returns the state of a request that continues this request. That is called in
-    place of `open`, after a prefill that read only the new part of the prompt. See `can_follow`.
-
-    Attributes:
-        passes: The forward passes of the drafter's model so far.
-    """
-
-    passes: int
+    passes: int  # forward passes of the drafter's model so far
 
     def propose(self, target: Target, keys: Keys) -> Draft:
-        """Return the next draft, with `target.pending` as its root."""
+        """Start from `target.pending` as the root."""
 
     def observe(self, target: Target, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Learn the outcome of the draft; called after `target.commit`, and once after the prefill."""
+        """Called after `target.commit`, and once after the prefill."""
 
 
 class Drafter(Protocol):
-    """Weights and settings of a drafter; `open` returns the state of a request.
-
-    A drafter with `from_ids` opens from the ids of the whole prompt, whatever part of it the prefill has read.
-    """
+    """A drafter with `from_ids` opens from the ids of the whole prompt, whatever part of it the prefill has read."""
 
     name: str
 
     def open(self, target: Target) -> DraftState:
-        """Return the state of a request, after its prefill."""
+        """Called after the prefill."""
 
 
 def opens_from_ids(drafter: Drafter) -> bool:
-    """Return whether a drafter reads the prompt's ids alone; drafters of users may leave `from_ids` out."""
     return getattr(drafter, "from_ids", False)
 
 
 def can_follow(state: object) -> bool:
-    """Return whether a drafter's state, and the state that it wraps as `inner`, can continue in another request.
-
-    A subclass that overrides `prefill` must also define its own `follow`; an inherited `follow` does not count.
-    """
+    """A subclass that overrides `prefill` must also define its own `follow`; the state that it wraps as `inner` must
+    follow too."""
     kinds = type(state).__mro__
     follow, read = (
         next((n for n, kind in enumerate(kinds) if name in vars(kind)), None) for name in ("follow", "prefill")
@@ -121,8 +100,6 @@ class Memoryless:
 
 
 class NoDraft(Memoryless):
-    """Plain decoding through the same loop: it drafts nothing, so each pass yields a single value."""
-
     name = "none"
 
     def propose(self, target: Target, keys: Keys) -> Draft:
@@ -130,15 +107,6 @@ class NoDraft(Memoryless):
 
 
 def check_drafter(name: str, drafter: object) -> None:
-    """Refuse an argument that is not a drafter.
-
-    Args:
-        name: The name of the argument, for the error.
-        drafter: None to decode plainly, or the drafter.
-
-    Raises:
-        ValueError: The argument is neither, such as a drafter's class.
-    """
     if drafter is not None and (isinstance(drafter, type) or not hasattr(drafter, "open")):
         raise ValueError(
             f"{name}: expected None, 'auto' or a drafter object, got {drafter!r:.60}; pass an object, such as SJD(window=16)"
@@ -242,7 +210,6 @@ class DecodingRun(NotCopied):
 
 
 def verify(rule: Rule, draft: Draft, evidence: Evidence, keys: Keys) -> tuple[Rule, Verdict]:
-    """Weigh, select and resample. Return the rule that was applied and its verdict."""
     rule = rule.rule_for(draft, evidence)
     rule.check_evidence(evidence)
     rule.check(draft)
@@ -256,10 +223,7 @@ def verify(rule: Rule, draft: Draft, evidence: Evidence, keys: Keys) -> tuple[Ru
 
 
 def run_to_end(start: Callable[[], DecodingRun], stopped: Callable[[], bool] = lambda: False) -> DecodingRun:
-    """Start a run and decode it to the end, or to the first round after which `stopped` is true.
-
-    The statistics hold the seconds of the whole call.
-    """
+    """Decode until `stopped` is true after a round. The statistics hold the seconds of the whole call."""
     started = perf_counter()
     run = start()
     while run.step() and not stopped():
@@ -269,11 +233,8 @@ def run_to_end(start: Callable[[], DecodingRun], stopped: Callable[[], bool] = l
 
 
 def attention_of_changing_shapes(device: torch.device) -> AbstractContextManager[object]:
-    """Return a block without cuDNN's attention on a GPU; elsewhere a block that changes nothing.
-
-    cuDNN plans anew for every shape, and the shapes of drafts and caches change from pass to pass: a drafter's step in
-    bfloat16 took 20 ms on an H100, and 1.3 ms in float32, where cuDNN is not chosen.
-    """
+    """Return a block without cuDNN's attention on a GPU. cuDNN plans anew for every shape, which changes from pass to
+    pass. So a drafter's step in bfloat16 took 20 ms on an H100, and 1.3 ms in float32, where cuDNN is not chosen."""
     if device.type != "cuda":
         return nullcontext()
     return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])

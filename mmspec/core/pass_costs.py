@@ -1,7 +1,5 @@
-"""The measured cost of a target pass by its width, and the width that a pass is padded to.
-
-On a CPU the cost does not rise evenly: skinny matrix products make a pass over 2 or 3 nodes dearer than a pass over 4.
-"""
+"""The measured cost of a target pass by its width, and the width that a pass is padded to. On a CPU skinny matrix
+products make a pass over 2 or 3 nodes dearer than a pass over 4."""
 
 from __future__ import annotations
 
@@ -27,14 +25,9 @@ _TRY, _RECHECK = 4, 32  # passes between two trials of a wider pass, and between
 
 
 class PassCurve:
-    """Seconds of a target pass and its verification by width, the number of nodes of a row, measured on real rounds.
-
-    Costs are relative to a pass over single nodes at the same pace, see `RoundCosts`. Widths without measurements are
-    interpolated. Threads may share the object.
-
-    Attributes:
-        settled: The fixed width of a pass by its nodes, see `settle`; empty until then.
-    """
+    """Seconds of a target pass and its verification by width, the nodes of a row, measured on real rounds. Costs are
+    relative to a pass over single nodes at the same pace, see `RoundCosts`; widths without measurements are
+    interpolated. Threads may share it. `settled` maps nodes to fixed widths, empty before `settle`."""
 
     def __init__(self) -> None:
         self.measured = RoundCosts(far=_FAR, early=_EARLY)
@@ -45,12 +38,8 @@ class PassCurve:
         self._lock = Lock()
 
     def add(self, width: int, seconds: float) -> None:
-        """Add a pass.
-
-        Args:
-            width: The nodes of a row, padding included; 0 for a pass of some layers, which is not comparable.
-            seconds: The time from the start of the pass to the commit.
-        """
+        """`width` includes padding, 0 for a pass of some layers, which is not comparable. `seconds` end with the
+        commit."""
         if not width:
             return
         with self._lock:
@@ -59,23 +48,19 @@ class PassCurve:
 
     @property
     def ready(self) -> bool:
-        """Whether passes over single nodes have been measured, to which all costs are relative."""
         return self.measured.count(1) >= 2
 
     def compared(self, width: int) -> int:
-        """Return the number of passes of a width that followed a pass of another width, the only comparable samples."""
+        """Return the number of passes that followed a pass of another width, the only comparable samples."""
         known = self.measured.measured.get(width)
         return 0 if known is None else known.compared
 
     def plain_seconds(self) -> float:
-        """Return the seconds of a pass over single nodes at the present pace."""
         return self.measured.seconds(1)
 
     def cost(self, width: int) -> float:
-        """Return the cost of a pass over `width` nodes, in passes over single nodes; at least 1. Only if `ready`.
-
-        An estimate from few samples is biased low, so that a single slow sample does not rule a width out.
-        """
+        """Return passes over single nodes, at least 1; only if `ready`. An estimate from few samples is biased low, so
+        that a single slow sample does not rule a width out."""
         known = self._costs.get(width)
         if known is None:
             with self._lock:
@@ -83,7 +68,7 @@ class PassCurve:
         return known
 
     def curve(self) -> dict[int, float]:
-        """Return the unbiased cost of every measured width, in passes over single nodes."""
+        """Return the unbiased costs in passes over single nodes."""
         with self._lock:
             if not self.ready:
                 return {}
@@ -96,13 +81,9 @@ class PassCurve:
             self.settled = {nodes: width for nodes in widths if (width := self._cheapest(nodes)) != nodes}
 
     def padded(self, nodes: int, adapts: bool = True) -> int:
-        """Return the width that a pass over `nodes` nodes is padded to: `nodes` if no wider pass is cheaper.
-
-        Args:
-            nodes: The nodes of a row, the root included.
-            adapts: Whether to follow the latest costs. The result is then at times an unmeasured width, or `nodes`
-                itself, so that both costs stay measured. Otherwise the widths fixed by `settle` are used.
-        """
+        """Return the width that a pass over `nodes` nodes (with the root) is padded to. With `adapts` it follows the
+        latest costs, and is at times an unmeasured width or `nodes` itself, so that both stay measured; otherwise
+        `settle` fixed it."""
         if not adapts:
             return self.settled.get(nodes, nodes)
         if nodes == 1 or not self.ready:
@@ -119,7 +100,6 @@ class PassCurve:
         return _rounded(nodes) if turn % _TRY == 0 else nodes
 
     def expected(self, nodes: int) -> float:
-        """Return the cost of a draft with `nodes` nodes, padded where that is cheaper."""
         return min(self.cost(nodes), self.cost(self._widths.get(nodes, nodes)))
 
     def _cheapest(self, nodes: int) -> int:
@@ -143,12 +123,12 @@ class PassCurve:
         return (count * self._believed(width) + guess) / (count + 1) if count else guess
 
     def _believed(self, width: int) -> float:
-        """Return the cost of a measured width. A single comparison is bounded, since it may have been delayed at will."""
+        """A single comparison is bounded, since it may have been delayed at will."""
         ratio = self._ratio(width)
         return ratio if self.compared(width) > 1 else min(ratio, _ONCE * (1 + _UNKNOWN_STEP * (width - 1)))
 
     def _low_guess(self, width: int) -> float:
-        """Return a guess below the interpolated cost, since an expensive width may have a cheap neighbour."""
+        """Guess below the interpolated cost, since an expensive width may have a cheap neighbour."""
         others = [n for n in self.measured.measured if n != width]
         below, above = max(n for n in others if n < width), min((n for n in others if n > width), default=0)
         low = self._believed(below)
@@ -165,17 +145,8 @@ def _rounded(nodes: int) -> int:
 
 
 def pad_nodes(value: Tensor, depth: Tensor, ancestor: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Append nodes to a draft that see themselves and committed slots, and that no node of the draft sees.
-
-    Args:
-        value: int64 [B, N], the draft's values.
-        depth: int64 [B, N].
-        ancestor: bool [R, N, N].
-        width: The number of nodes per row afterwards.
-
-    Returns:
-        The three tensors as [B, width], [B, width] and [R, width, width]; new nodes repeat the root and have depth 0.
-    """
+    """Append nodes to a draft that no node of it sees: they see themselves and committed slots, repeat the root and
+    have depth 0."""
     more = width - value.shape[1]
     value = torch.cat([value, value[:, :1].expand(-1, more)], 1)
     ancestor = F.pad(ancestor, (0, more, 0, more))
@@ -188,11 +159,6 @@ _known_lock = Lock()
 
 
 def pass_costs_of(model: nn.Module, kind: Hashable) -> PassCurve:
-    """Return the costs of a model's passes, which are released with the model.
-
-    Args:
-        model: The transformers model, without wrappers.
-        kind: The other conditions that costs depend on: batch, device, precision and attention.
-    """
+    """Return costs that are released with a model without wrappers; `kind`: batch, device, precision and attention."""
     with _known_lock:
         return _known.setdefault(model, {}).setdefault((kind, torch.get_num_threads()), PassCurve())

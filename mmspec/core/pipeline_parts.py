@@ -1,4 +1,4 @@
-"""Methods of a pipeline given as text, and the parts that a text names: "cspd:gamma=8@runs/draft"."""
+"""Methods of a pipeline as text, and the parts that a text names: "cspd:gamma=8@runs/draft"."""
 
 from __future__ import annotations
 
@@ -13,16 +13,7 @@ Load = Callable[[str, Any], Any]  # (a folder, a hub id or "zoo:NAME", the pipel
 
 
 def read_part(pipe: Any, name: str, source: str) -> Any:
-    """Return a saved part, which is read once per pipeline.
-
-    Args:
-        pipe: The pipeline. Its `loaders` are the readers of its parts by name.
-        name: The name of the part.
-        source: A folder, a hub id or "zoo:NAME".
-
-    Raises:
-        ValueError: The pipeline has no such part, or its reader fails.
-    """
+    """Read a part once per pipeline by its `loaders`. `source` is a folder, a hub id or "zoo:NAME"."""
     if name not in pipe.loaders:
         known = ", ".join(pipe.loaders) or "none"
         raise ValueError(f"expected one of the parts that a text can name ({known}), got {name!r}; make it in Python")
@@ -31,29 +22,16 @@ def read_part(pipe: Any, name: str, source: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class PipelineParts:
-    """The parts of a method that was requested as text.
-
-    Attributes:
-        pipe: The pipeline.
-        call: The parsed text.
-        own: Factories of the parts that the pipeline has itself.
-    """
-
     pipe: Any
     call: MethodCall
-    own: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+    own: Mapping[str, Callable[[], Any]] = field(default_factory=dict)  # factories of the pipeline's own parts
 
     @property
     def model(self) -> Any:
-        """The pipeline's model."""
         return self.pipe.model
 
     def part(self, name: str, source: str | None = None) -> Any:
-        """Return a part, see `MethodParts`.
-
-        Raises:
-            ValueError: The text names no weights, or `read_part` fails.
-        """
+        """See `MethodParts`."""
         if source is None and name in self.own:
             return self.own[name]()
         source = source or self.call.weights
@@ -66,18 +44,8 @@ class PipelineParts:
 def decoding_from_text(
     decoding: Any, pipe: Any, domain: Domain, models: str, own: Mapping[str, Callable[[], Any]] | None = None
 ) -> Any:
-    """Return a decoding object as it is, or the decoding of a text such as "sjd:window=64".
-
-    Args:
-        decoding: The argument of a call.
-        pipe: The pipeline that decodes.
-        domain: The domain of the name.
-        models: The kind of the pipeline's model, see `mmspec.methods.methods`.
-        own: The `own` of `PipelineParts`.
-
-    Raises:
-        ValueError: The text is not a decoding, see `parse`; or a part is missing.
-    """
+    """Read a text such as "sjd:window=64"; a decoding object stays. `models` is the kind of model in
+    `mmspec.methods.methods`."""
     if not isinstance(decoding, str):
         return decoding
     call = parse(decoding, domain, "decoding", models=models)
@@ -85,16 +53,7 @@ def decoding_from_text(
 
 
 def fitted_pipeline(made: Any, kind: type, pipe: Any) -> Any:
-    """Return a smaller pipeline that drafts for another, moved to its device and precision.
-
-    Args:
-        made: The part that was read.
-        kind: The class that it must have.
-        pipe: The pipeline that it drafts for.
-
-    Raises:
-        ValueError: The part is of another class.
-    """
+    """Move a smaller pipeline that drafts for another to its device and precision."""
     if not isinstance(made, kind):
         raise ValueError(
             f"expected a {kind.__name__} behind @, got {type(made).__name__}; name another folder or model"

@@ -1,5 +1,3 @@
-"""A preallocated pool of key and value slots, with a committed length per row."""
-
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
@@ -11,14 +9,8 @@ from mmspec.kernels.draft_tree import move_slots, tree_bias
 
 
 class KeyValueSlots:
-    """Keys and values of several layers, [layers, rows, heads, slots, dim] each; `keys` and `values` may differ in dim.
-
-    Args:
-        layers: The number of layers to make room for.
-        key: The keys of a pass, [rows, heads, N, dim], for their shape, dtype and device.
-        value: The values, as `key`.
-        capacity: The slots to allocate.
-    """
+    """Keys and values of several layers, [layers, rows, heads, slots, dim] each, shaped like those of a pass; dims may
+    differ."""
 
     def __init__(self, layers: int, key: Tensor, value: Tensor, capacity: int):
         rows, heads = key.shape[:2]
@@ -32,11 +24,9 @@ class KeyValueSlots:
 
     @property
     def full(self) -> bool:
-        """Whether all layers that fit have been added."""
         return self.taken == self.keys.shape[0]
 
     def fits(self, key: Tensor, value: Tensor) -> bool:
-        """Return whether a layer with such keys and values [rows, heads, N, dim] can be stored here."""
         return all(
             new.shape[:2] == pool.shape[1:3]
             and new.shape[-1] == pool.shape[-1]
@@ -52,12 +42,7 @@ class KeyValueSlots:
             self.capacity = capacity
 
     def move(self, length: Tensor, source: Tensor) -> None:
-        """Copy the slots `length + source[:, i]` to `length + i` in every layer.
-
-        Args:
-            length: int64 [rows].
-            source: int64 [rows, n].
-        """
+        """Copy the slots `length + source[:, i]` to `length + i` in every layer; int64 [rows] and [rows, n]."""
         move_slots(self.keys, self.values, length.to(self.device), source.to(self.device))
 
 
@@ -161,7 +146,6 @@ class SlotPool:
                 group.grow(self.capacity)
 
     def _settle(self, layer: int, key: Tensor, value: Tensor) -> tuple[KeyValueSlots, int]:
-        """Assign a layer its place, in a pool of its shape shared with the layers of its name."""
         name = self.names[layer]
         group = next((group for group in self.groups if not group.full and group.fits(key, value)), None)
         if group is None:
@@ -173,26 +157,15 @@ class SlotPool:
         return home
 
     def place(self, slot: Tensor | None, extent: int = 0) -> None:
-        """Name the slots that the coming passes overwrite.
-
-        Args:
-            slot: int64 [rows, N], distinct in each row; None for the slots after each row's length again.
-            extent: Passes read the slots 0..extent - 1.
-
-        Raises:
-            ValueError: No pass has set the shapes yet.
-        """
+        """Let the coming passes overwrite the slots int64 [rows, N], distinct in each row, and read 0..extent - 1; None
+        ends that."""
         if self.length is None:
             raise ValueError("slot: expected a cache with a prompt, got an empty cache; run the prompt first")
         self._make_room(extent)
         self.slot, self.extent = slot, extent
 
     def write(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Store a layer's new slots and return all slots in use, [rows, heads, width + N or extent, dim] each.
-
-        Raises:
-            ValueError: The layer has changed its shape.
-        """
+        """Store a layer's new slots and return all slots in use, [rows, heads, width + N or extent, dim] each."""
         self.reserve(key, value)
         slots, place = self._home.get(layer) or self._settle(layer, key, value)
         if not slots.fits(key, value):
@@ -214,7 +187,7 @@ class SlotPool:
         return keys[:, :, :end], values[:, :, :end]
 
     def allocate_like(self, other: SlotPool, rows: int) -> None:
-        """Make room for the layers that `other` holds, for `rows` cache rows; nothing is committed."""
+        """Make room for the layers that `other` holds; nothing is committed."""
         self.length = torch.zeros(rows, dtype=torch.long, device=other.length.device)
         self.lengths = [0] * rows
         for layer in other._home:
@@ -229,18 +202,12 @@ class SlotPool:
         self.length.zero_()[: len(other.length)] = other.length
 
     def bound(self, most: int) -> None:
-        """Count committed slots on the device alone from now on; the host assumes `most` for every row.
-
-        Every pass then reads the same number of slots. The caller ensures that no length exceeds `most`.
-        """
+        """Count committed slots, at most `most`, on the device alone from now on: every pass reads as many slots."""
         self.bounded = True
         self.lengths = [most] * len(self.lengths)
 
     def advance(self, counts: int | list[int] | Tensor) -> None:
-        """Commit the first slots of the last pass: `counts` of them, per row for a list or int64 [B].
-
-        A tensor moves the lengths on the device alone, see `bound`.
-        """
+        """Commit the first slots of the last pass; a tensor [B] moves the lengths on the device alone, see `bound`."""
         if isinstance(counts, Tensor):
             self.length = self.length + counts.repeat(self.copies)
             return
@@ -264,13 +231,8 @@ class SlotPool:
         self.advance([len(nodes) for nodes in path])
 
     def commit_counted(self, path: Tensor, counts: Tensor, moves: bool) -> None:
-        """Do the same as `commit` without host reads: the first `counts[b]` nodes of `path[b]`.
-
-        Args:
-            path: int64 [B, D + 1].
-            counts: int64 [B].
-            moves: Whether a path can skip nodes of the pass, unlike in chains.
-        """
+        """Commit `counts[b]` nodes of `path` [B, D + 1] without host reads; only trees, with `moves`, skip nodes of the
+        pass."""
         if moves:
             place = torch.arange(path.shape[1], device=path.device)
             self._shift(torch.where(place < counts[:, None], path, place).repeat(self.copies, 1))
@@ -286,13 +248,7 @@ class SlotPool:
             group.move(self.length, source)
 
     def bias(self, ancestor: Tensor, dtype: torch.dtype, back: int = 0) -> Tensor:
-        """Return the attention bias of a pass over a drafted tree, [rows or 1, 1, N, width + N] (see `tree_bias`).
-
-        Args:
-            ancestor: bool [R, N, back + N].
-            dtype: The dtype of the bias.
-            back: How many of the last committed slots belong to the tree already.
-        """
+        """Return a bias [rows or 1, 1, N, width + N] for `ancestor` bool [R, N, back + N], see `tree_bias`."""
         if self.copies > 1 and ancestor.shape[0] > 1:
             ancestor = ancestor.repeat(self.copies, 1, 1)
         return tree_bias(ancestor, self.length - back, self.width - back, self.uniform, self.hidden, dtype)

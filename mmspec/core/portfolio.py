@@ -1,5 +1,3 @@
-"""A controller over several drafters: every round uses the drafter and the draft with the highest expected throughput."""
-
 from __future__ import annotations
 
 from collections import Counter
@@ -15,19 +13,9 @@ from mmspec.core.portfolio_choice import Choice, PortfolioChoice, PortfolioEstim
 
 
 class GoodputPortfolio(Goodput):
-    """Several drafters of a target. Every round picks the fastest drafter, length and tree, or decodes plainly.
-
-    The target must measure its passes (`pass_costs`), as text targets do: the expected values of a round are weighed
-    against the measured cost of its pass and its draft. Exact whenever the drafters are.
-
-    Args:
-        drafters: Drafters that can skip rounds. Those that read the target's states must read the same layers.
-        explore: The share of time that probes of slower drafters may cost.
-        clock: The clock, in seconds; replaced in tests.
-
-    Raises:
-        ValueError: There is no drafter, drafters read different states, or a drafter cannot skip rounds.
-    """
+    """Picks the fastest drafter, length and tree, or plain decoding. The target must have `pass_costs`. Drafters that
+    read its states must read the same layers. Exact whenever the drafters are. `explore` is the share of time for
+    probes."""
 
     def __init__(
         self, drafters: Sequence[Drafter], *, explore: float = 0.005, clock: Callable[[], float] = perf_counter
@@ -56,13 +44,11 @@ class GoodputPortfolio(Goodput):
         return PortfolioState(self, [self.open_state(drafter, target) for drafter in self.drafters], target)
 
     def estimates(self, target: Target) -> PortfolioEstimates:
-        """Return the estimates for requests of this kind."""
         kind = target.batch, bool(getattr(target, "greedy", True)), getattr(target, "copies", 1)
         with self.lock:
             return self.kinds.setdefault(kind, PortfolioEstimates(len(self.drafters)))
 
     def summary(self) -> list[dict]:
-        """Return per kind of request: rounds by depth and drafter, acceptance by kind and depth, and the share of probes."""
         return [
             {"batch": batch, "greedy": greedy, "branches": branches, **self._summary(known)}
             for (batch, greedy, branches), known in sorted(self.kinds.items())
@@ -86,8 +72,6 @@ class GoodputPortfolio(Goodput):
 
 
 class PortfolioState:
-    """The state of a request: the states of all drafters, and the choice among their drafts."""
-
     def __init__(self, control: GoodputPortfolio, states: list[DraftState], target: Target):
         self.control, self.states, self.clock = control, states, control.clock
         self.known = control.estimates(target)
@@ -107,14 +91,13 @@ class PortfolioState:
 
     @property
     def inner(self) -> DraftState | None:
-        """The state that decides whether a request can continue this request; drafters with `from_ids` open anew."""
+        """Decides whether a request can continue this request; drafters with `from_ids` open anew."""
         states = [
             s for s, drafter in zip(self.states, self.control.drafters, strict=True) if not opens_from_ids(drafter)
         ]
         return next((state for state in states if not can_follow(state)), states[0] if states else None)
 
     def follow(self, target: Target) -> PortfolioState:
-        """Return the state of a request that continues this request."""
         control = self.control
         pairs = list(zip(self.states, control.drafters, strict=True))
         states = [
@@ -148,7 +131,6 @@ class PortfolioState:
         return draft
 
     def observe(self, target: Target, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Measure the round and pass it on; the first call, after the prefill, measures nothing."""
         ended = self.clock()
         for number, (state, source) in enumerate(zip(self.states, self.sources, strict=True)):
             # while it rests, a drafter that may miss rounds is not shown those of other drafters

@@ -1,5 +1,3 @@
-"""The choice of a round's draft: the most expected values in the time of a plain pass."""
-
 from __future__ import annotations
 
 from collections import Counter, deque
@@ -27,16 +25,8 @@ _RESTING = 24  # rounds without a draft after which a drafter rests
 
 
 class PortfolioEstimates:
-    """The estimates for one kind of request: those of every drafter, and answer lengths.
-
-    Attributes:
-        drafters: The estimates of each drafter.
-        rounds: How often each draft was made, by drafter number (-1 for none), size and depth.
-        spent: The time of all rounds, in plain passes.
-        lost: The part of `spent` that probes are estimated to have cost.
-        turn: The number of choices of a draft.
-        lengths: The answer lengths of recent requests, including requests that still run.
-    """
+    """The estimates for one kind of request. `rounds` count drafts by drafter number (-1 for none), size and depth;
+    `lost` is the part of `spent` (plain passes) for probes; `lengths` of answers include running requests."""
 
     def __init__(self, drafters: int):
         self.drafters = [DrafterEstimates() for _ in range(drafters)]
@@ -47,15 +37,10 @@ class PortfolioEstimates:
 
 
 class PortfolioChoice:
-    """The choices of one request.
-
-    A round makes the draft of the highest rate, its expected values over its cost in plain passes; a plain round has
-    rate 1. The choice is greedy: later values are emitted anyway, at a cost that does not depend on this round. It
-    depends on committed values, acceptances and times only, so drafts keep their distributions.
-
-    Attributes:
-        emitted: A list with a single number: the values of the longest row if this round adds one value and ends it.
-    """
+    """The choices of one request: the draft of the highest rate, its expected values over its cost in plain passes; a
+    plain round has rate 1. Greedy: later values are emitted anyway, at a cost that does not depend on this round. It
+    depends on committed values, acceptances and times only, so drafts keep their distributions. The single number in
+    `emitted` is the values of the longest row if this round adds one value and ends it."""
 
     def __init__(self, sources: list[DraftSource], known: PortfolioEstimates, explore: float, prompt: int):
         self.sources, self.known, self.explore, self.prompt = sources, known, explore, prompt
@@ -65,12 +50,7 @@ class PortfolioChoice:
         self.rested = [0] * len(sources)
 
     def choose(self, target: Target, left: int | None) -> Choice | None:
-        """Return the round's draft, or None for a plain round.
-
-        Args:
-            target: The target, after its last commit.
-            left: The values that the shortest row can still emit; None where unknown.
-        """
+        """Return None for a plain round. `left` is the values that the shortest row can still emit, None where unknown."""
         costs = target.pass_costs
         if not costs.ready or (left is not None and left < 2):
             return None
@@ -101,7 +81,7 @@ class PortfolioChoice:
         return self._compared(chosen, others, costs)
 
     def _compared(self, chosen: Choice, others: list[DraftOption], costs: PassCurve) -> Choice | None:
-        """Return the chosen draft, or at times a similar draft or a plain round that was rarely compared with others."""
+        """Return at times a similar draft or a plain round that was rarely compared with others."""
         turn = self.known.turn = self.known.turn + 1
         soon, late = (_PLAIN_SOON_NARROW, _PLAIN_NARROW) if _rate(chosen[1]) < _NARROW else (_PLAIN_SOON, _PLAIN)
         if turn % (soon if costs.compared(1) < _SURE else late) == 0:
@@ -113,11 +93,9 @@ class PortfolioChoice:
         return number, min(near, key=lambda o: costs.compared(o.nodes), default=option)
 
     def _probe(self, probes: list[tuple[int, DraftOption, float, bool]], remaining: float) -> Choice | None:
-        """Start a probe of a slower drafter when it is due and its expected loss fits the budget.
-
-        Few comparisons may all have met another process. A drafter that seems slow because of them gets its next try,
-        of a single round, after half the wait, and its loss counts as at most `_RISK`.
-        """
+        """Start a probe of a slower drafter when it is due and its expected loss fits the budget. Few comparisons may
+        all have met another process: a drafter that seems slow because of them gets a try of a single round after half
+        the wait, with a loss of at most `_RISK`."""
         for number, option, loss, in_doubt in probes:
             estimates = self.sources[number].estimates
             estimates.idle += 1
@@ -137,26 +115,16 @@ class PortfolioChoice:
         return self.explore * (self.known.spent + _CREDIT)
 
     def _debt(self, source: DraftSource) -> float:
-        """The cost of the prompt that the drafter has to read first."""
         return (source.estimates.reading or 0.0) * self.prompt if source.fresh else 0.0
 
     def _remaining(self, left: int | None) -> float:
-        """The number of values that the request is expected to emit still, estimated from the lengths of earlier answers."""
         here = self.emitted[0] - 1
         longer = [cell[0] - here for cell in self.known.lengths if cell[0] > here and cell is not self.emitted]
         expected = (sum(longer) + 4 + here) / (len(longer) + 1)
         return expected if left is None else min(expected, left)
 
     def learn(self, target: Target, draft: Draft, chosen: Choice | None, seconds: float, drawing: float) -> None:
-        """Update the estimates with a finished round.
-
-        Args:
-            target: The target, after its commit.
-            draft: The draft of the round.
-            chosen: The result of `choose`.
-            seconds: The time of the round.
-            drawing: The part of it that drafting took.
-        """
+        """`drawing` is the part of the seconds that drafting took."""
         number, option = (-1, DraftOption(0, 0, 1, 1.0, 1.0)) if chosen is None else chosen
         self.known.rounds[number, option.size, option.depth] += 1
         for other, source in enumerate(self.sources):
@@ -171,7 +139,6 @@ class PortfolioChoice:
             self._drew(number, option, drawing / plain, sum(steps) / max(len(steps), 1))
 
     def _drew(self, number: int, option: DraftOption, cost: float, gained: float) -> None:
-        """Add the cost of a draft, and count a round of a probe."""
         source = self.sources[number]
         estimates: DrafterEstimates = source.estimates
         estimates.drafts += 1
@@ -191,18 +158,15 @@ class PortfolioChoice:
             estimates.wait = estimates.first_wait
 
     def active(self, number: int) -> bool:
-        """Return whether a drafter is shown the rounds of other drafters, which it may miss."""
         return self.rested[number] < _RESTING or self.probing == number
 
     def encoded(self, chosen: Choice | None) -> int:
-        """Return a choice as a number from 0."""
         if chosen is None:
             return 0
         number, option = chosen
         return 1 + number + len(self.sources) * (option.depth + 1024 * (option.size + 1))
 
     def decoded(self, code: int) -> Choice | None:
-        """Return the choice of a number."""
         if code == 0:
             return None
         rest, number = divmod(code - 1, len(self.sources))
@@ -211,5 +175,4 @@ class PortfolioChoice:
 
 
 def _rate(option: DraftOption) -> float:
-    """Return the expected values in the time of a plain pass."""
     return option.tokens / option.cost

@@ -1,8 +1,5 @@
-"""Rotary embeddings that depend on the sequence length: every node of a draft uses the length of its own step.
-
-The "dynamic" and "longrope" types of transformers choose their frequencies once per pass, from the largest position in
-it. A drafted pass looks several tokens ahead, so all of its nodes would switch to the longer frequencies too early.
-"""
+"""Rotary embeddings of the types "dynamic" and "longrope": every node of a draft uses the length of its own step,
+whereas transformers choose frequencies once per pass, from its largest position, too early for a draft."""
 
 from __future__ import annotations
 
@@ -18,29 +15,21 @@ _KINDS = ("dynamic", "longrope")
 
 
 def length_dependent(decoder: nn.Module) -> list[nn.Module]:
-    """Return the rotary modules of a decoder whose frequencies depend on the sequence length."""
     return [module for module in decoder.modules() if turns_with_length(module)]
 
 
 def turns_with_length(module: nn.Module) -> bool:
-    """Return whether a module is a rotary embedding whose frequencies depend on the sequence length."""
     return not _kinds(module).isdisjoint(_KINDS)
 
 
 def first_switch(modules: Sequence[nn.Module]) -> int:
-    """Return the longest sequence, in tokens, over which none of these modules changes its frequencies."""
+    """Return the longest sequence, in tokens, over which no frequencies change."""
     return min(_original(module, layer) for module in modules for layer in _layers(module))
 
 
 class StepRope:
-    """The rotary embeddings of a request, computed by copies of the model's modules.
-
-    Thus no state of a request stays on the model. Exact: a node is rotated as in plain decoding, whichever other nodes
-    share its pass.
-
-    Args:
-        modules: The length-dependent rotary modules of the model.
-    """
+    """The rotary embeddings of a request, computed by copies of the model's length-dependent modules, which thus hold
+    no state of it. Exact: a node is rotated as in plain decoding, whichever other nodes share its pass."""
 
     def __init__(self, modules: Sequence[nn.Module]):
         self.modules = list(modules)
@@ -49,12 +38,8 @@ class StepRope:
 
     @contextmanager
     def at(self, length: Tensor | int) -> Iterator[None]:
-        """Rotate passes of this thread by `length`.
-
-        Args:
-            length: int64 [B or 1, N], the tokens of the longest sequence in plain decoding's pass over each node; or a
-                number for all nodes.
-        """
+        """Rotate passes of this thread by the longest sequence in plain decoding's pass over each node, int64 [B or 1,
+        N] or a number."""
         if isinstance(length, int) and length < self.switch:
             yield  # the model's own modules use their first frequencies here
             return
@@ -89,7 +74,7 @@ class StepRope:
 
 
 def _rotate(module: nn.Module, x: Tensor, position: Tensor, length: Tensor | int, layer: str | None) -> object:
-    """Return the embeddings of `position` int64 [..., N], each at its own sequence length."""
+    """Rotate `position` int64 [..., N], each at its own length."""
     named = {} if layer is None else {"layer_type": layer}
     if isinstance(length, int):
         length = torch.full((1, 1), length, device=position.device)
@@ -106,7 +91,7 @@ def _rotate(module: nn.Module, x: Tensor, position: Tensor, length: Tensor | int
 
 
 def _merged_lengths(module: nn.Module, length: Tensor, layer: str | None) -> Tensor:
-    """Return the lengths, where all that share their frequencies are replaced by the longest of these."""
+    """Replace all lengths that share their frequencies by the longest of these."""
     original = _original(module, layer)
     if "longrope" in _kinds(module, layer):
         return torch.where(length > original, length.amax(), original)
@@ -114,7 +99,6 @@ def _merged_lengths(module: nn.Module, length: Tensor, layer: str | None) -> Ten
 
 
 def _kinds(module: nn.Module, layer: str | None = None) -> set[str]:
-    """Return the rotary types of a module, or of a single layer type."""
     kind = vars(module).get("rope_type")
     if isinstance(kind, dict):
         return set(kind.values()) if layer is None else {kind[layer]}
@@ -122,13 +106,12 @@ def _kinds(module: nn.Module, layer: str | None = None) -> set[str]:
 
 
 def _layers(module: nn.Module) -> list[str | None]:
-    """Return the layer types of a module whose frequencies depend on the length; [None] if all layers share a type."""
+    """Return [None] if all layers share a type."""
     kind = module.rope_type
     return [layer for layer, name in kind.items() if name in _KINDS] if isinstance(kind, dict) else [None]
 
 
 def _original(module: nn.Module, layer: str | None) -> int:
-    """Return the longest sequence that keeps the first frequencies."""
     parameters = module.config.rope_parameters
     parameters = parameters[layer] if layer is not None else parameters
     if "longrope" in _kinds(module, layer):

@@ -1,5 +1,3 @@
-"""Running estimates of a round by draft length: its cost, and the number of accepted values."""
-
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -13,32 +11,17 @@ _SMOOTH = 4.0  # the weight, in samples, of a straight line through all lengths
 
 @dataclass(slots=True)
 class _CostEstimate:
-    """The cost estimate of a length.
-
-    Attributes:
-        mean: The log-seconds relative to the pace.
-        rounds: The number of rounds.
-        compared: The rounds that followed a round of another length.
-        early: The first samples among these.
-    """
-
-    mean: float
+    mean: float  # log-seconds relative to the pace
     rounds: int = 1
-    compared: int = 1
-    early: list[float] = field(default_factory=list)
+    compared: int = 1  # rounds that followed a round of another length
+    early: list[float] = field(default_factory=list)  # the first samples among these
 
 
 class RoundCosts:
-    """Seconds of a round that drafts n values, relative to a pace common to all n.
-
-    A busy machine and a growing context change all rounds alike. So only a round of another length than its predecessor
-    compares lengths; a repeated length moves the pace. Old measurements stay comparable. Choices depend on ratios only,
-    so `table` leaves the pace out.
-
-    Args:
-        far: The limit of a comparison's deviation (as a log) once an estimate rests on several.
-        early: The comparisons whose median starts an estimate. More resist a busy neighbour, fewer follow a change.
-    """
+    """Seconds of a round that drafts n values, relative to a pace common to all n. A busy machine and a growing context
+    change all rounds alike, so only a round of another length than its predecessor compares lengths; a repeated length
+    moves the pace, which `table` leaves out. `far` limits a comparison's deviation (as a log). An estimate starts as
+    the median of `early` comparisons: more resist a busy neighbour, fewer follow a change."""
 
     def __init__(self, far: float = _FAR, early: int = _EARLY) -> None:
         self.far, self.early = far, early
@@ -48,7 +31,7 @@ class RoundCosts:
         self._table: list[float] = []
 
     def add(self, length: int, seconds: float) -> bool:
-        """Add a round that drafted `length` values (0: none). Return whether it compares lengths."""
+        """Return whether the round compares lengths."""
         sample = log(max(seconds, 1e-9)) - self.pace
         known, repeated = self.measured.get(length), length == self._last
         self._last = length
@@ -77,28 +60,21 @@ class RoundCosts:
         return True
 
     def count(self, length: int) -> int:
-        """Return the number of rounds measured at this length."""
         known = self.measured.get(length)
         return 0 if known is None else known.rounds
 
     def seconds(self, length: int) -> float:
-        """Return the seconds of a measured length at the present pace."""
         return exp(self.measured[length].mean + self.pace)
 
     @property
     def ready(self) -> bool:
-        """Whether rounds with and without a draft have been measured."""
         return 0 in self.measured and len(self.measured) > 1
 
     def paced(self, seconds: float) -> float:
-        """Convert seconds of now to the unit of the table."""
         return seconds * exp(-self.pace)
 
     def table(self, deepest: int) -> list[float]:
-        """Return the cost of n = 0..deepest values. Only if `ready`.
-
-        All costs but the first are shrunk towards a straight line, which also fills the gaps.
-        """
+        """Return the cost of 0..deepest values, shrunk towards a straight line except the first. Only if `ready`."""
         if len(self._table) != deepest + 1:
             plain = exp(self.measured[0].mean)
             seen = [(n, exp(e.mean), float(min(e.compared, 16))) for n, e in self.measured.items() if n]
@@ -118,7 +94,7 @@ def _early_median(samples: list[float]) -> float:
 
 
 def _fit_line(seen: list[tuple[int, float, float]], plain: float) -> tuple[float, float]:
-    """Return intercept and slope (never falling) of a weighted fit; a single point gets a fixed part of one step."""
+    """Return intercept and slope (never falling); a single point gets a fixed part of one step."""
     weight = sum(w for _, _, w in seen)
     middle = sum(w * n for n, _, w in seen) / weight
     height = sum(w * s for _, s, w in seen) / weight
@@ -132,18 +108,16 @@ def _fit_line(seen: list[tuple[int, float, float]], plain: float) -> tuple[float
 
 
 def shifted(share: float, shift: float) -> float:
-    """Return a probability moved by `shift` in log-odds; a shift of 0 returns it unchanged."""
+    """Move a probability in log-odds; a shift of 0 leaves it as it is."""
     if not shift or not 0 < share < 1:
         return share
     return 1 / (1 + exp(-log(share / (1 - share)) - shift))
 
 
 class AcceptanceModel:
-    """The chance by depth that a drafted value is accepted given that all earlier values are; with forgetting.
-
-    A sudden change (three standard deviations of the last ten tries or so) discards the history of a depth. A rarely
-    tried depth follows the depth above it.
-    """
+    """The chance by depth that a drafted value is accepted given that all earlier values are; with forgetting. Three
+    standard deviations of about ten tries discard the history of a depth. A rarely tried depth follows the depth above
+    it."""
 
     window, recent, first = 0.99, 0.9, 0.6
 
@@ -153,7 +127,6 @@ class AcceptanceModel:
         self.latest: list[float] = []  # the same share over the last ten or so
 
     def add(self, accepted: int, drafted: int) -> None:
-        """Add a row's outcome: `accepted` of a draft of up to `drafted` levels."""
         for depth in range(min(accepted + 1, drafted)):
             if depth == len(self.hits):
                 self.hits.append(0.0)
@@ -173,23 +146,15 @@ class AcceptanceModel:
             self.hits[depth], self.tries[depth] = 10 * latest, 10.0
 
     def fade(self) -> None:
-        """Halve the weight of old outcomes."""
         self.hits = [0.5 * h for h in self.hits]
         self.tries = [0.5 * t for t in self.tries]
 
     def settled(self, length: int, outcomes: list[int], drafted: int) -> None:
-        """Add a round's outcomes of all rows that count, of a draft of the requested `length` and `drafted` levels."""
         for accepted in outcomes:
             self.add(accepted, drafted)
 
     def shares(self, deepest: int, hope: float = 0.0, shift: float = 0.0) -> list[float]:
-        """Return the chance of depths 1..deepest given the depth before.
-
-        Args:
-            deepest: The number of depths.
-            hope: The standard deviations by which the chances are raised.
-            shift: The log-odds by which they are moved.
-        """
+        """Return chances given the depth before, raised by `hope` standard deviations and moved by `shift` log-odds."""
         share, known, shares = self.first, len(self.hits), []
         for depth in range(deepest):
             prior = 8.0 if depth else 2.0
@@ -201,11 +166,10 @@ class AcceptanceModel:
         return shares
 
     def known(self) -> list[float]:
-        """Return `shares` of all depths that were tried."""
         return self.shares(len(self.hits))
 
     def tokens(self, deepest: int, hope: float = 0.0, shift: float = 0.0) -> list[float]:
-        """Return the values of a row per round for drafts of 0..deepest levels, the target's own value included."""
+        """Include the target's own value."""
         reach, total, sums = 1.0, 1.0, [1.0]
         for share in self.shares(deepest, hope, shift):
             reach *= share
@@ -215,12 +179,9 @@ class AcceptanceModel:
 
 
 class WindowAcceptanceModel:
-    """The values per round of windows, by window length, with forgetting.
-
-    The positions of a window settle round by round before they are verified, so the values depend on the whole length.
-    Each length therefore has its own estimate. A rarely tried length follows its neighbours: values grow about as a
-    power of the nodes of a pass, n + 1.
-    """
+    """The values per round of windows, by window length, with forgetting. The positions of a window settle round by
+    round before they are verified, so each length has its own estimate. A rarely tried length follows its neighbours:
+    values grow about as a power of the nodes of a pass, n + 1."""
 
     decay, prior, power, spread = 0.99, 12.0, 0.5, 0.9
 
@@ -228,18 +189,15 @@ class WindowAcceptanceModel:
         self.yielded: dict[int, tuple[float, float]] = {}  # length -> values emitted, rounds
 
     def settled(self, length: int, outcomes: list[int], drafted: int) -> None:
-        """Add a round's outcomes, as in `AcceptanceModel`."""
         values, rounds = self.yielded.get(length, (0.0, 0.0))
         for accepted in outcomes:
             values, rounds = self.decay * values + 1 + accepted, self.decay * rounds + 1
         self.yielded[length] = values, rounds
 
     def fade(self) -> None:
-        """Halve the weight of old outcomes."""
         self.yielded = {n: (0.5 * values, 0.5 * rounds) for n, (values, rounds) in self.yielded.items()}
 
     def tokens(self, deepest: int, hope: float = 0.0) -> list[float]:
-        """Return the values of a row per round for windows of 0..deepest drafted values, as in `AcceptanceModel`."""
         known = sorted((n, *self.yielded[n]) for n in self.yielded if n <= deepest)
         sums = [1.0]
         for length in range(1, deepest + 1):
@@ -249,12 +207,10 @@ class WindowAcceptanceModel:
         return sums
 
     def _beside(self, length: int, known: list[tuple[int, float, float]]) -> float:
-        """Return the values of a length, interpolated from the next shorter and the next longer measured length."""
         below = [entry for entry in known if entry[0] < length][-1:]
         above = [entry for entry in known if entry[0] > length][:1]
         powers = [log(max(values / rounds, 1.0)) / log(n + 1) for n, values, rounds in below + above]
         return (length + 1) ** (sum(powers) / len(powers) if powers else self.power)
 
     def known(self) -> dict[int, float]:
-        """Return the values per round of each measured length."""
         return {n: values / rounds for n, (values, rounds) in sorted(self.yielded.items())}

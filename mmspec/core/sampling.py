@@ -1,5 +1,3 @@
-"""Draws from a recorded distribution, and the operations on distributions that domains take from the kernels."""
-
 from __future__ import annotations
 
 import torch
@@ -16,22 +14,12 @@ __all__ = ["TINY", "LogLaw", "Residual", "borrowed_mass", "borrowing_thresholds"
 
 
 def draw(scores: Tensor, uniform: Tensor) -> Tensor:
-    """Draw an index per row, int64 [...], from the same distribution that rules read from the record of `scores`.
-
-    Args:
-        scores: float32 [..., V], log-weights.
-        uniform: float64 [...] in [0, 1).
-    """
+    """Draw an index per row from log-weights [..., V] by uniforms float64 [...], from the distribution that rules read."""
     return sample_categorical(law_of(scores), uniform)
 
 
 def draw_several(scores: Tensor, uniform: Tensor) -> Tensor:
-    """Draw k independent indices per row, int64 [..., k].
-
-    Args:
-        scores: float32 [..., V], log-weights.
-        uniform: float64 [..., k] in [0, 1).
-    """
+    """Draw k independent indices per row by uniforms [..., k]."""
     total = law_of(scores).double().cumsum(-1)
     point = uniform.double() * total[..., -1:]
     # as in `sample_categorical`, never return an index without mass

@@ -1,9 +1,6 @@
-"""Passes in which the linear layers of modules compute few rows in their fastest form, see `mmspec.kernels.small_linear`.
-
-Inside the block each plain `nn.Linear` has a `forward` of its own in its instance dictionary, and a mark of the calling
-thread makes it effective. So hooks, adapters and weights that are moved or replaced work as before, other threads that run
-the same modules keep `F.linear`, and outside a pass nothing on the modules differs.
-"""
+"""Passes in which linear layers compute few rows in their fastest form, see `mmspec.kernels.small_linear`. Inside the
+block each plain `nn.Linear` has its own `forward` in its instance dictionary, and a mark of the calling thread makes it
+effective. So hooks, adapters and replaced weights work as before, and other threads keep `F.linear`."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ _lock = Lock()
 
 
 class _Thread(local):
-    """The open blocks of the calling thread: for each, the form of its products or "measured"."""
+    """The open blocks of the thread: for each, the form of its products or "measured"."""
 
     def __init__(self) -> None:
         self.forms: list[str] = []
@@ -41,14 +38,7 @@ _thread = _Thread()
 
 
 class SmallLinear:
-    """The `forward` of a linear layer inside `SmallProducts`.
-
-    Attributes:
-        layer: The layer.
-        alike: The weights of its shape among the modules.
-        users: The number of blocks that are open on the layer, in all threads.
-        forms: The measured forms by number of rows and of threads.
-    """
+    """The `forward` of a layer in `SmallProducts`. `alike`: weights of its shape; `users`: open blocks in all threads."""
 
     __slots__ = ("alike", "forms", "layer", "users")
 
@@ -74,11 +64,7 @@ class SmallLinear:
 
 
 class SmallProducts:
-    """A block in which the linear layers of modules are `SmallLinear`; it may be entered again and nested.
-
-    Args:
-        roots: The modules, with everything inside them.
-    """
+    """A block in which the linear layers of modules are `SmallLinear`; it may be entered again and nested."""
 
     def __init__(self, *roots: nn.Module):
         alike: dict[object, list[Tensor]] = defaultdict(list)
@@ -108,7 +94,7 @@ class SmallProducts:
 
 
 def modules_within(holder: object, depth: int = 4) -> Iterator[nn.Module]:
-    """Yield the modules that an object of this package holds, in its attributes or in short sequences of objects."""
+    """Look in attributes and in short sequences of objects."""
     if isinstance(holder, nn.Module):
         yield holder
     elif depth and isinstance(holder, list | tuple) and len(holder) <= _MOST_HELD:
@@ -120,7 +106,7 @@ def modules_within(holder: object, depth: int = 4) -> Iterator[nn.Module]:
 
 
 def _linear_layers(roots: tuple[nn.Module, ...]) -> Iterator[nn.Linear]:
-    """Yield the plain linear layers with dense weights on a CPU, each once, without those inside compiled modules."""
+    """Plain layers with dense weights on a CPU, each once, without those inside compiled modules."""
     known, waiting = set(), list(roots)
     while waiting:
         module = waiting.pop()
@@ -136,7 +122,7 @@ def _linear_layers(roots: tuple[nn.Module, ...]) -> Iterator[nn.Linear]:
 
 
 def _is_compiled(module: nn.Module) -> bool:
-    """Return whether calls of a module run a graph that was compiled from it, which a new `forward` inside would void."""
+    """Calls run a graph that was compiled from the module, which a new `forward` inside would void."""
     own = vars(module)
     forward = own.get("forward")
     return (

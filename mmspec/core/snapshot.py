@@ -1,5 +1,3 @@
-"""Snapshots of objects, so that their states at two times can be compared."""
-
 from __future__ import annotations
 
 from collections import deque
@@ -19,15 +17,12 @@ _MOST_NUMBERS = 4096  # largest tensor that is compared by value
 
 
 def snapshot(root: object) -> dict[str, object]:
-    """Return a summary of `root` and each of its parts, by the path to the part.
-
-    Parts are visited in the order of `traverse`, so a counter comes before the entries of a vocabulary.
-    """
+    """Visit parts in the order of `traverse`: a counter comes before the entries of a vocabulary."""
     return {path: _summary(part) for path, part in traverse(root)}
 
 
 def traverse(root: object) -> Iterator[tuple[str, object]]:
-    """Yield at most `MOST` parts of `root` with their paths, breadth first; parts except numbers and strings only once."""
+    """Yield at most `MOST` parts with their paths, breadth first; parts except numbers and strings only once."""
     seen, queue, count = {id(root)}, deque([("", root)]), 0
     while queue and count < MOST:
         path, part = queue.popleft()
@@ -43,7 +38,6 @@ def traverse(root: object) -> Iterator[tuple[str, object]]:
 
 
 def fields(part: object) -> dict[str, object]:
-    """Return the instance attributes of an object, including those in `__slots__`."""
     slots = {name: getattr(part, name) for name in slots_of(type(part)) if hasattr(part, name)}
     return slots | getattr(part, "__dict__", {})
 
@@ -79,7 +73,6 @@ def _children(part: object) -> Iterator[tuple[str, object]]:
 
 
 def is_full(cell: object) -> bool:
-    """Return whether the variable of a closure has a value."""
     try:
         return bool([cell.cell_contents])
     except ValueError:
@@ -105,7 +98,6 @@ def _summary(part: object) -> tuple:
 
 
 def _reduced(part: object) -> int | None:
-    """Return a hash of the state of an iterator, an array or a generator of random numbers, which has no fields."""
     try:
         state = part.bit_generator.state if hasattr(part, "bit_generator") else part.__reduce_ex__(2)
     except TypeError:  # some iterators cannot be reduced
@@ -115,6 +107,5 @@ def _reduced(part: object) -> int | None:
 
 @cache
 def _is_tokenizer(kind: type) -> bool:
-    """Return whether a class is a tokenizer of transformers or tokenizers, which this module does not import."""
     names = ("transformers.PreTrainedTokenizerBase", "tokenizers.Tokenizer")
     return any(f"{base.__module__.partition('.')[0]}.{base.__name__}" in names for base in kind.__mro__)

@@ -21,14 +21,13 @@ class TrialMismatch(Exception):
 
 
 def rounding_gap(ours: Tensor, theirs: Tensor, dtype: torch.dtype) -> float:
-    """Return the largest difference of two rows of logits as a share of the tolerance of a dtype; NaN fails too."""
+    """Return a share of the tolerance of a dtype; NaN fails too."""
     ours, theirs = ours.float(), theirs.float()
     slack = _SLACK.get(dtype, _SLACK_HALF)
     return float((ours - theirs).abs().amax() / (slack * theirs.std().clamp_min(1e-6)))
 
 
 def path_to(draft: Draft, node: Tensor, correction: Tensor) -> Verdict:
-    """Return a verdict that accepts the path to a node of each row, int64 [B], followed by `correction` int64 [B]."""
     batch, tree = draft.batch, draft.tree
     path, depth = tree.path.expand(batch, -1, -1), tree.depth.expand(batch, -1)
     rows = torch.arange(batch, device=node.device)

@@ -1,5 +1,3 @@
-"""The statistics of a request: passes, accepted values and seconds."""
-
 from __future__ import annotations
 
 from contextlib import contextmanager

@@ -1,8 +1,3 @@
-"""Strict passes: every value gets the same bits as in a pass over it alone.
-
-The mode replaces torch functions for a single thread.
-"""
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -32,14 +27,8 @@ _CURVED = (F.silu, F.gelu, F.softplus, F.sigmoid, torch.sigmoid, Tensor.sigmoid,
 
 
 class StrictMode(TorchFunctionMode):
-    """A mode in which passes of this thread give every value the same bits as a pass over it alone.
-
-    Products of two activations stay unchanged, so models that mix values in them (eager attention) differ in bits.
-
-    Args:
-        rows: The number of rows of a matrix product.
-        attention: The replacement of `scaled_dot_product_attention`.
-    """
+    """Passes of this thread give every value the same bits as a pass over it alone, with products of `rows` rows.
+    Products of two activations stay unchanged, so models that mix values in them (eager attention) differ in bits."""
 
     def __init__(self, rows: int, attention: Callable[..., Tensor] | None = None):
         super().__init__()
@@ -59,24 +48,21 @@ class StrictMode(TorchFunctionMode):
 
 
 def over_prompt() -> StrictMode:
-    """Return the mode for passes over a prompt: a row's bits do not depend on other rows."""
+    """A row's bits do not depend on other rows."""
     return StrictMode(PROMPT_BLOCK, partial(attend_prompt, _ATTENTION))
 
 
 def over_draft(pool: SlotPool, tree: Tree, batch: int) -> StrictMode:
-    """Return the mode for passes over a draft: a node's bits equal those of single passes along its path."""
     width = pool.width + tree.nodes
     attend = partial(attend_draft, row_groups(pool, tree, batch), tree.nodes, width, _ATTENTION)
     return StrictMode(rows_on(pool.length.device), attend)
 
 
 def single_steps(device: torch.device) -> StrictMode:
-    """Return the mode for steps of recurrent layers that a commit repeats along an accepted path."""
     return StrictMode(rows_on(device))
 
 
 def rows_on(device: torch.device) -> int:
-    """Return the number of rows of every product in a decoding pass."""
     return BLOCK_ON_CPU if device.type == "cpu" else BLOCK
 
 
@@ -95,7 +81,6 @@ def _matmul(rows: int, product: Callable, x: Tensor, other: Tensor) -> Tensor:
 
 
 def _bmm(rows: int, x: Tensor, other: Tensor) -> Tensor:
-    """Multiply per expert, or per head, always with the same number of rows."""
     count = x.shape[1]
     missing = -count % rows
     x = torch.cat((x, x.new_zeros(x.shape[0], missing, x.shape[2])), 1) if missing else x
@@ -103,16 +88,7 @@ def _bmm(rows: int, x: Tensor, other: Tensor) -> Tensor:
 
 
 def _grouped(rows: int, x: Tensor, weight: Tensor, offs: Tensor, bias: None = None, out_dtype: None = None) -> Tensor:
-    """Multiply rows by their expert's weight.
-
-    Args:
-        rows: The rows of a block.
-        x: [S, K], sorted by expert.
-        weight: [E, K, N].
-        offs: [E], the end of each expert's rows.
-        bias: Not supported.
-        out_dtype: Not supported.
-    """
+    """Multiply rows [S, K], sorted by expert with ends `offs` [E], by weights [E, K, N]."""
     out, start = x.new_empty(x.shape[0], weight.shape[-1]), 0
     for expert, end in enumerate(offs.tolist()):
         if end > start:

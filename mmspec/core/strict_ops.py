@@ -1,15 +1,12 @@
 """Batch-invariant products, elementwise functions and attention: a row's bits do not depend on other rows.
 
-A library chooses the summation order of a matrix product by its number of rows. So products are taken in blocks of a
-fixed number of rows, the last padded with zeros. On some CPUs this holds only for widths in multiples of eight, as
-models have; each model is checked before its first strict request. Elementwise functions use another formula for
-elements that fill no whole vector register, and threads cut long tensors anywhere. Here every element is part of a
-whole vector, in pieces that a single thread computes.
-
-The summation order of attention depends on the positions of keys, the number of slots and the number of queries. So a
-tree is processed path by path, with the keys of a path after those of the prompt as in single steps. Slots count from a
-row's first token and are padded to a multiple of `SLOTS`; queries are taken in blocks of `BLOCK`.
-"""
+A library chooses the summation order of a matrix product by its number of rows, so products are taken in padded blocks
+of a fixed number of rows. On some CPUs this holds only for widths in multiples of eight; each model is checked before
+its first strict request. Elementwise functions use another formula for elements that fill no whole vector register, so
+every element is part of a whole vector, in pieces that a single thread computes. The summation order of attention
+depends on the positions of keys and the numbers of slots and queries. So a tree is processed path by path, with the
+keys of a path after those of the prompt. Slots count from a row's first token and are padded to a multiple of `SLOTS`;
+queries are taken in blocks of `BLOCK`."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ _PIECE = 32768  # the most elements that torch gives to a single thread
 
 
 def in_blocks(product: Callable[[Tensor], Tensor], x: Tensor, rows: int) -> Tensor:
-    """Apply `product` to x [..., K] -> [..., N], always on `rows` rows at a time."""
+    """Map [..., K] to [..., N], always on `rows` rows at a time."""
     flat = x.reshape(-1, x.shape[-1])
     count = flat.shape[0]
     missing = -count % rows
@@ -42,7 +39,6 @@ def in_blocks(product: Callable[[Tensor], Tensor], x: Tensor, rows: int) -> Tens
 
 
 def in_vectors(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Apply an elementwise function to x, in whole vectors."""
     flat = x.reshape(-1)
     count = flat.shape[0]
     missing = -count % _VECTORS
@@ -59,15 +55,8 @@ AttentionFunction = Callable[..., Tensor]
 def expand_grouped_heads(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, count: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Repeat key heads so that every query head has its own: kernels differ with and without groups.
-
-    Args:
-        query: [B, H, count, D]. For single queries, a model may pass the heads of a group as if they were tokens.
-        key: [B, G, S, D].
-        value: [B, G, S, D].
-        mask: A bias, [B or 1, 1 or H, count, S].
-        count: The queries of a row.
-    """
+    """Repeat key heads [B, G, S, D] for every query head [B, H, count, D]: kernels differ with groups. For single
+    queries, a model may pass the heads of a group as if they were tokens. The bias is [B or 1, 1 or H, count, S]."""
     batch, heads, rows, size = query.shape
     if rows != count:
         query = query.reshape(batch, heads * rows, count, size)
@@ -91,10 +80,7 @@ def attend_prompt(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Replace `scaled_dot_product_attention` in a pass over a prompt.
-
-    A slot that does not see itself is padding; it lies before or after a row's tokens and gets zeros.
-    """
+    """A slot that does not see itself is padding; it lies before or after a row's tokens and gets zeros."""
     count = query.shape[2]
     query, key, value, mask = expand_grouped_heads(query, key, value, attn_mask, count)
     if mask is None or query.shape[0] == 1 or count != key.shape[2]:
@@ -120,36 +106,19 @@ SLOTS = 64
 
 @dataclass(frozen=True, slots=True)
 class LeafPath:
-    """The path root..leaf of a draft.
-
-    Attributes:
-        nodes: The nodes.
-        first: The index on the path from which on no earlier path contains the nodes.
-    """
-
     nodes: list[int]
-    first: int
+    first: int  # the index from which on no earlier path contains the nodes
 
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """Rows of a batch whose committed slots have the same extent.
-
-    Attributes:
-        rows: The rows.
-        start: The first slot without padding.
-        end: The end of the slots.
-        paths: The paths of their tree.
-    """
-
     rows: slice
-    start: int
-    end: int
+    start: int  # the first slot without padding
+    end: int  # of the slots
     paths: list[LeafPath]
 
 
 def row_groups(pool: SlotPool, tree: Tree, batch: int) -> list[RowGroup]:
-    """Return the groups of rows that a pass over a draft is split into."""
     if pool.uniform and pool.hidden is None and tree.parent.shape[0] == 1:
         return [RowGroup(slice(0, batch), 0, pool.width, leaf_paths(tree.parent[0].tolist()))]
     # the first slot without padding
@@ -161,7 +130,7 @@ def row_groups(pool: SlotPool, tree: Tree, batch: int) -> list[RowGroup]:
 
 
 def leaf_paths(parent: list[int]) -> list[LeafPath]:
-    """Return the paths to all leaves, in leaf order. `parent` holds the parent of every node, the root its own."""
+    """In leaf order; the root is its own parent."""
     leaves = set(range(len(parent))) - set(parent[1:])
     paths, done = [], set()
     for leaf in sorted(leaves):
@@ -189,22 +158,9 @@ def attend_draft(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Replace `scaled_dot_product_attention` in a pass over a draft.
-
-    Args:
-        split: The result of `row_groups`.
-        nodes: The nodes of the draft.
-        width: The slots of layers that store the draft's keys; in other layers all queries share the keys.
-        attention: The attention function of torch, to which the other arguments belong.
-        query: [B, H, N, D].
-        key: [B, G, S, D].
-        value: [B, G, S, D].
-        attn_mask: A bias or a boolean mask.
-        dropout_p: Ignored.
-        is_causal: Ignored: the mask includes it.
-        scale: The factor of the scores.
-        enable_gqa: Ignored: heads are always repeated.
-    """
+    """Replace `scaled_dot_product_attention` in a pass over a draft. Layers with `width` slots store the draft's keys;
+    in others all queries share the keys. `is_causal` is in the mask, and heads are always repeated; `dropout_p` is
+    ignored."""
     shape = query.shape
     query, key, value, mask = expand_grouped_heads(query, key, value, attn_mask, nodes)
     if mask is not None and mask.dtype == torch.bool:
@@ -225,7 +181,6 @@ def attend_draft(
 def _seen(
     group: RowGroup, key: Tensor, value: Tensor, mask: Tensor | None
 ) -> Iterator[tuple[list[int], Tensor, Tensor, Tensor]]:
-    """Yield for every block of queries its nodes, and the keys, values and bias that they attend to."""
     start, end, rows = group.start, group.end, group.rows
     longest = max(len(path.nodes) for path in group.paths)
     held, total = end - start, -(-(end - start + longest) // SLOTS) * SLOTS

@@ -73,7 +73,7 @@ def chain(length: int, device: torch.device | str = "cpu") -> Tree:
 
 
 def uncached_chain(count: int, device: torch.device | str = "cpu") -> Tree:
-    """Return a chain of `count` nodes, as `chain(count - 1)` but not cached, for prompts of any length."""
+    """Do as `chain(count - 1)` without the cache, for prompts of any length."""
     node = torch.arange(count, device=device)
     path = torch.minimum(node, node[:, None])
     row = [x[None] for x in ((node - 1).clamp(min=0), node, node * 0, count - 1 - node, node[:, None] >= node, path)]
@@ -83,8 +83,7 @@ def uncached_chain(count: int, device: torch.device | str = "cpu") -> Tree:
 def chains(lengths: Sequence[int], device: torch.device | str = "cpu") -> Tree:
     """Return chains side by side, for rules with mask verdicts: `lengths[c]` drafted values after the root of chain c.
 
-    Nodes are ordered chain by chain; every chain's first node is its own parent.
-    """
+    Nodes are ordered chain by chain; every chain's first node is its own parent."""
     return _chains(tuple(lengths), str(device))
 
 
@@ -182,7 +181,6 @@ def dynamic_tree(parent: Tensor, max_depth: int, max_rank: int) -> Tree:
 
 @lru_cache(maxsize=64)
 def _earlier(count: int, device: str) -> Tensor:
-    """Return bool [N, N], True where column j is a drafted node before the drafted node i."""
     earlier = torch.ones(count, count, dtype=torch.bool, device=device).tril(-1)
     earlier[:, 0] = False
     return earlier

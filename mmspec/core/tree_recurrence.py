@@ -3,11 +3,10 @@
 A recurrence S = exp(g) S + k u^T over nodes in topological order, with G the decay summed along a node's path:
     o_i = (exp(G_i) q_i) S0 + sum over ancestors j of (q_i . exp(G_i - G_j) k_j) u_j
     S_i = exp(G_i) S0 + sum over ancestors j of (exp(G_i - G_j) k_j) u_j^T,
-where a node counts among its ancestors. A pass yields (k, u, G) per node and layer, instead of a state per node.
-"ReplaySSM" and "STree: Speculative Tree Decoding for Hybrid State-Space Models" store the same for chains and for
-state-space layers. The delta rule's u, corrected by the prediction of the state, is a triangular solve in the same
-order ("Gated Delta Networks: Improving Mamba2 with Delta Rule"). Exact.
-"""
+where a node counts among its ancestors. A pass yields (k, u, G) per node, instead of a state. "ReplaySSM" and "STree:
+Speculative Tree Decoding for Hybrid State-Space Models" store the same for chains and for state-space layers. The delta
+rule's u, corrected by the prediction of the state, is a triangular solve in the same order ("Gated Delta Networks:
+Improving Mamba2 with Delta Rule"). Exact."""
 
 from __future__ import annotations
 
@@ -19,28 +18,14 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class CommittedNodes:
-    """The nodes of a commit as tensors.
-
-    Attributes:
-        last: int64 [B], each row's last committed node, 0 without any.
-        off: bool [B, 1, N, 1], the nodes that a row does not commit.
-        still: bool [B, 1, 1, 1], rows that commit no node.
-    """
-
-    last: Tensor
-    off: Tensor
-    still: Tensor
+    last: Tensor  # int64 [B], each row's last committed node, 0 without any
+    off: Tensor  # bool [B, 1, N, 1], the nodes that a row does not commit
+    still: Tensor  # bool [B, 1, 1, 1], rows that commit no node
 
 
 class CommittedPaths:
-    """The paths of a commit, with their tensors per device.
-
-    Args:
-        rows: Per row the committed nodes, ascending and root first; empty for an unchanged row.
-
-    Attributes:
-        leading: The number of nodes if all rows commit the same first nodes; else None.
-    """
+    """Committed nodes per row, ascending and root first. `leading` is their number if all rows commit the same first
+    nodes."""
 
     def __init__(self, rows: list[list[int]]):
         self.rows = rows
@@ -50,7 +35,6 @@ class CommittedPaths:
         self._windows: dict[tuple[int, torch.device], Tensor] = {}
 
     def nodes(self, nodes: int, device: torch.device) -> CommittedNodes:
-        """Return the paths as tensors, for a draft of `nodes` nodes."""
         if (nodes, device) not in self._nodes:
             off = torch.ones(len(self.rows), nodes, dtype=torch.bool)
             for row, path in enumerate(self.rows):
@@ -63,7 +47,7 @@ class CommittedPaths:
         return self._nodes[nodes, device]
 
     def windows(self, held: int, device: torch.device) -> Tensor:
-        """Return int64 [B, held]: the columns of [`held` committed columns | nodes] that form the window after each path."""
+        """Return int64 [B, held]: the columns of [committed | nodes] that form the window after each path."""
         if (held, device) not in self._windows:
             columns = [(list(range(held)) + [held + node for node in path])[-held:] for path in self.rows]
             self._windows[held, device] = torch.tensor(columns, device=device)
@@ -71,14 +55,7 @@ class CommittedPaths:
 
 
 def conv_columns(path: Tensor, ancestor: Tensor, taps: int, held: int) -> Tensor:
-    """Return the columns of [committed window | nodes] that every node's taps read, int64 [R, N, taps], oldest first.
-
-    Args:
-        path: int64 [R, N, D + 1], root..node.
-        ancestor: bool [R, N, N].
-        taps: The taps of the filter.
-        held: The committed columns, at least `taps` - 1.
-    """
+    """Return the columns of [committed | nodes] that taps read, int64 [R, N, taps], oldest first; `held` >= taps - 1."""
     depth = ancestor.sum(-1) - 1
     back = torch.arange(taps - 1, -1, -1, device=path.device)
     place = depth[..., None] - back  # an index on the node's path; committed if negative
@@ -87,20 +64,13 @@ def conv_columns(path: Tensor, ancestor: Tensor, taps: int, held: int) -> Tensor
 
 
 def chain_conv(full: Tensor, weight: Tensor, bias: Tensor | None, nodes: int) -> Tensor:
-    """Return the convolution of every node of a chain, as `tree_conv`."""
     read = full[..., full.shape[-1] - nodes - weight.shape[-1] + 1 :].unfold(-1, weight.shape[-1], 1)
     return _filtered(read, weight, bias)
 
 
 def tree_conv(full: Tensor, weight: Tensor, bias: Tensor | None, column: Tensor) -> Tensor:
-    """Return the convolution of every node, [B, C, N].
-
-    Args:
-        full: [B, C, K + N], the committed window and the nodes' inputs.
-        weight: [C, taps], a filter per channel.
-        bias: [C] or None.
-        column: int64 [R, N, taps], from `conv_columns`.
-    """
+    """Return the convolution of every node, [B, C, N]: `full` [B, C, K + N] is the committed window and the nodes'
+    inputs, `weight` [C, taps] a filter per channel, `bias` [C], `column` int64 [R, N, taps] of `conv_columns`."""
     rows, channels = full.shape[:2]
     column = column.expand(rows, -1, -1)
     nodes, taps = column.shape[1:]
@@ -109,19 +79,12 @@ def tree_conv(full: Tensor, weight: Tensor, bias: Tensor | None, column: Tensor)
 
 
 def _filtered(read: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Apply the filters to the inputs of every node, [B, C, N, taps] -> [B, C, N]."""
     out = (read.to(weight.dtype) * weight[:, None]).sum(-1)
     return out if bias is None else out + bias[:, None]
 
 
 def window_behind(full: Tensor, held: int, paths: CommittedPaths) -> Tensor:
-    """Return the committed window [B, C, K] after each row's accepted path: its last K columns.
-
-    Args:
-        full: [B, C, K + N].
-        held: K.
-        paths: The accepted paths; an empty path leaves its window unchanged.
-    """
+    """Return the last `held` columns of `full` [B, C, held + N] after each row's path."""
     if paths.leading is not None:
         return full[..., paths.leading : paths.leading + held]
     return full.gather(2, paths.windows(held, full.device)[:, None].expand(-1, full.shape[1], -1))
@@ -129,22 +92,15 @@ def window_behind(full: Tensor, held: int, paths: CommittedPaths) -> Tensor:
 
 @dataclass(slots=True)
 class RecurrenceUpdate:
-    """The result of a pass over a layer, all float32.
+    """The result of a pass over a layer, all float32."""
 
-    Attributes:
-        key: [B, H, N, K].
-        update: [B, H, N, V].
-        decay: [B, H, N, 1 or K], summed along paths and at most 0.
-        start: [B, H, K, V], the state before the pass.
-    """
-
-    key: Tensor
-    update: Tensor
-    decay: Tensor
-    start: Tensor
+    key: Tensor  # [B, H, N, K]
+    update: Tensor  # [B, H, N, V]
+    decay: Tensor  # [B, H, N, 1 or K], summed along paths and at most 0
+    start: Tensor  # [B, H, K, V], the state before the pass
 
     def behind(self, paths: CommittedPaths) -> Tensor:
-        """Return the states [B, H, K, V] after each row's path of nodes; the state before the pass for an empty path."""
+        """Return the states [B, H, K, V] after each row's path; the state before the pass for an empty path."""
         if paths.leading is not None:
             return self._behind_first(paths.leading)
         nodes = paths.nodes(self.key.shape[2], self.key.device)
@@ -155,7 +111,6 @@ class RecurrenceUpdate:
         return torch.where(nodes.still, self.start, moved)
 
     def _behind_first(self, count: int) -> Tensor:
-        """Return the states after the first `count` nodes in all rows."""
         if not count:
             return self.start
         key, update, decay = (x[:, :, :count] for x in (self.key, self.update, self.decay))
@@ -173,17 +128,9 @@ def tree_recurrence(
     ancestor: Tensor,
     rate: Tensor | None = None,
 ) -> tuple[Tensor, RecurrenceUpdate]:
-    """Return the outputs [B, H, N, V] of a recurrence over a tree, and its update. All tensors are float32.
-
-    Args:
-        query: [B, H, N, K].
-        key: [B, H, N, K].
-        value: [B, H, N, V].
-        log_decay: [B, H, N, 1], or [B, H, N, K] for a decay per key channel.
-        start: [B, H, K, V], the state before the pass.
-        ancestor: bool [R, N, N].
-        rate: [B, H, N, 1] of the delta rule, u = rate (v - k S) with S the state before the node; None for u = v.
-    """
+    """Return the outputs [B, H, N, V] of a recurrence over a tree, and its update, all float32: queries and keys [B, H,
+    N, K], values [B, H, N, V], `log_decay` [B, H, N, 1 or K], `start` [B, H, K, V], `ancestor` bool [R, N, N]. `rate`
+    [B, H, N, 1] is that of the delta rule, u = rate (v - k S) with S the state before the node; None for u = v."""
     if ancestor.shape[-1] == 1:
         return _single_node(query, key, value, log_decay, start, rate)
     seen = ancestor[:, None]  # [R, 1, N, N]
@@ -202,7 +149,6 @@ def tree_recurrence(
 def _single_node(
     query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, start: Tensor, rate: Tensor | None
 ) -> tuple[Tensor, RecurrenceUpdate]:
-    """Do the same as `tree_recurrence` for the root alone, as in plain decoding."""
     faded = log_decay.exp()
     update = value if rate is None else rate * (value - (key * faded) @ start)
     out = torch.addcmul((query * faded) @ start, (query * key).sum(-1, keepdim=True), update)

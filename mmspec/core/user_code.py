@@ -1,8 +1,5 @@
-"""Users' own code around the modules of a model: hooks, replaced forwards and replaced modules.
-
-Such code sees the shapes of the passes. A drafted pass has several positions where plain decoding has a single
-position, so the code may give other results. Code of the libraries that models and adapters are made of is not reported.
-"""
+"""Users' own code around the modules of a model, except that of the libraries of models and adapters. A drafted pass
+has several positions where plain decoding has a single position, so such code may give other results."""
 
 from __future__ import annotations
 
@@ -31,8 +28,6 @@ _SHARING = "transformers.distributed", "transformers.integrations"
 
 @dataclass(frozen=True, slots=True)
 class UserCode:
-    """A piece of users' code."""
-
     kind: str  # the word for it, such as "forward hook"
     code: Any  # the function, the object that is called, or the module
     place: str  # the name of the module that it is on, empty for the model itself
@@ -42,16 +37,12 @@ class UserCode:
 
 
 def listed(code: Sequence[UserCode]) -> str:
-    """Return the first pieces of code in words."""
     return " and ".join(map(str, code)) if len(code) < 3 else f"{code[0]} and {len(code) - 1} more"
 
 
 def user_code(root: nn.Module, *used: nn.Module) -> tuple[UserCode, ...]:
-    """Return the users' code on a model.
-
-    `used` are the modules whose passes are rebuilt. Only code on them, in them and around them is reported. Without any,
-    the whole model counts.
-    """
+    """Report only code on, in and around the `used` modules, whose passes are rebuilt; without any, the whole model
+    counts."""
     known, seen = _LIBRARIES | {_package(type(root).__module__)}, set()
     everywhere = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)
     pieces = _foreign(everywhere, "every module", "global ")
@@ -68,7 +59,6 @@ def user_code(root: nn.Module, *used: nn.Module) -> tuple[UserCode, ...]:
 
 
 def user_code_on(module: nn.Module) -> tuple:
-    """Return the users' hooks and forward on a single module that may change results, as weak references."""
     own = vars(module)
     if not (own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own):
         return ()
@@ -79,14 +69,13 @@ def user_code_on(module: nn.Module) -> tuple:
 
 
 def code_mark(module: nn.Module) -> tuple:
-    """Return a mark of a module that changes with the code on it and keeps none of it alive; see `user_code`."""
+    """A mark changes with the code and keeps none of it alive."""
     own = vars(module)
     attributes = [weakly(own[name]) for name in ("forward", "_old_forward", "_hf_hook") if name in own]
     return tuple(own["_forward_hooks"]), tuple(own["_forward_pre_hooks"]), weakly(type(module).forward), *attributes
 
 
 def global_mark() -> tuple:
-    """Return a mark of the hooks of all modules, see `code_mark`."""
     return tuple(torch_module._global_forward_hooks), tuple(torch_module._global_forward_pre_hooks)
 
 
@@ -100,12 +89,10 @@ def weakly(part: object) -> object:
 
 
 def is_library(package: str) -> bool:
-    """Return whether a package is Python's own or a library of models."""
     return package in _LIBRARIES | {"builtins", "collections", "functools"}
 
 
 def functions_of(code: object) -> Iterator[object]:
-    """Yield the functions that a call of `code` runs and their objects, inside decorators and partial functions too."""
     known: dict[int, object] = {}  # bound methods live only as long as somebody holds them
     waiting = [code]
     while waiting:
@@ -128,7 +115,7 @@ def functions_of(code: object) -> Iterator[object]:
 
 
 def only_reads(piece: UserCode) -> bool:
-    """Return whether a piece is a hook that returns None at every end, and writes neither slices nor in place."""
+    """Whether a hook returns None at every end, and writes neither slices nor in place."""
     functions = [part for part in functions_of(piece.code) if isinstance(part, FunctionType)]
     own = [function for function in functions if not is_library(package_of(function))]
     return piece.kind.endswith(("forward hook", "pre-hook")) and bool(own) and all(map(_returns_nothing, own))
@@ -159,7 +146,6 @@ def _returns_nothing(function: FunctionType) -> bool:
 
 
 def _around(root: nn.Module, used: tuple[nn.Module, ...]) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the names and modules of the used modules, of those inside them, and of those around them."""
     named = list(root.named_modules(remove_duplicate=False))
     inside = {id(module) for part in used for module in part.modules()}
     names = {name for name, module in named if id(module) in inside}
@@ -190,7 +176,6 @@ def _is_of_accelerate(forward: object) -> bool:
 
 
 def _foreign(hooks: tuple[dict, dict], place: str, where: str = "") -> list[UserCode]:
-    """Return the users' code among the forward hooks and the pre-hooks of a place."""
     return [
         UserCode(f"{where}forward {kind}", hook, place)
         for kind, registered in zip(("hook", "pre-hook"), hooks, strict=True)
@@ -204,7 +189,6 @@ def _packages(code: object) -> set[str]:
 
 
 def package_of(part: object) -> str:
-    """Return the package of a function, or of the class of an object."""
     return _package(_module_of(part))
 
 

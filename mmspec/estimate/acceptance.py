@@ -12,17 +12,11 @@ from mmspec.io.readers import read_json, read_json_lines
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceCurve:
-    """The acceptance probability of each drafted value, given that all values before it are accepted.
+    """The acceptance probability of each drafted value, given that all values before it are accepted."""
 
-    Attributes:
-        chances: By position, from the first drafted value; the last entry holds for all further positions.
-        source: The origin of the numbers, in words.
-        beside: Nodes of the drafts outside their longest path, 0 for chains.
-    """
-
-    chances: tuple[float, ...]
-    source: str
-    beside: int = 0
+    chances: tuple[float, ...]  # by position from the first drafted value; the last holds for all further
+    source: str  # the origin of the numbers, in words
+    beside: int = 0  # nodes of the drafts outside their longest path, 0 for chains
 
     def __post_init__(self) -> None:
         wrong = [chance for chance in self.chances if not 0 <= chance <= 1]
@@ -41,13 +35,8 @@ class AcceptanceCurve:
         return AcceptanceCurve(chances, self.source)
 
     def tokens(self, length: int, nodes: int | None = None) -> float:
-        """Return the expected values per round, the target's own value included.
-
-        Args:
-            length: Levels of the draft.
-            nodes: Nodes of the draft, by default those of the curve's own drafts. A larger tree misses less, as dynamic
-                trees of trained drafters do.
-        """
+        """Return the expected values a round, the target's own included, for drafts of `length` levels; `nodes` are by
+        default the curve's own. A larger tree misses less, as dynamic trees of trained drafters do."""
         beside = self.beside if nodes is None else max(nodes - length, 0)
         missed, chain = missed_share(beside), self.chain()
         reach = total = 1.0
@@ -59,17 +48,8 @@ class AcceptanceCurve:
 
 
 def curve_of_length(accept_length: float, length: int, source: str = "", nodes: int = 0) -> AcceptanceCurve:
-    """Return the curve of equal chances that gives a published accept length for drafts of `length` levels.
-
-    Args:
-        accept_length: Values per target pass, the target's own value included.
-        length: Levels of those drafts.
-        source: The paper or table with the number.
-        nodes: Nodes of those drafts, 0 for chains.
-
-    Raises:
-        ValueError: No such draft has this accept length.
-    """
+    """Return the curve of equal chances that gives a published accept length, the target's own value included, for
+    drafts of `length` levels and `nodes` nodes, 0 for chains."""
     if not 1 <= accept_length <= length + 1:
         raise ValueError(
             f"--accept-length: expected 1 to {length + 1} of drafts of {length} levels, got {accept_length:g}, change it or "
@@ -84,16 +64,7 @@ def curve_of_length(accept_length: float, length: int, source: str = "", nodes: 
 
 
 def curve_of_counts(accepted: Iterable[int], length: int, source: str) -> AcceptanceCurve:
-    """Return the curve of rounds with these numbers of accepted values.
-
-    Args:
-        accepted: The number of accepted values of each round.
-        length: Levels of the drafts.
-        source: The origin of the counts.
-
-    Raises:
-        ValueError: There is no round.
-    """
+    """Return the curve of rounds with these numbers of accepted values, for drafts of `length` levels."""
     rounds = [min(count, length) for count in accepted]
     tries = [sum(count >= position for count in rounds) for position in range(length + 1)]
     chances = [after / before for before, after in zip(tries, tries[1:], strict=False) if before]
@@ -103,17 +74,9 @@ def curve_of_counts(accepted: Iterable[int], length: int, source: str) -> Accept
 
 
 def read_bench(file: Path, row: str | None, length: int) -> AcceptanceCurve:
-    """Return the curve of a bench file's row, or of the records of a run.
-
-    Args:
-        file: The output of `mmspec bench --json`, whose rows have accept lengths; or records with the accepted values
-            of every round (JSONL), which give the curve by position.
-        row: Its key or title; None where there is a single drafted row.
-        length: Levels of its drafts.
-
-    Raises:
-        ValueError: The file has another format, or the row is missing or ambiguous.
-    """
+    """Return the curve of a row, for drafts of `length` levels. The file is the output of `mmspec bench --json`, whose
+    rows have accept lengths. Or it holds records with the accepted values of every round (JSONL), which give the curve
+    by position. `row` is a key or title; None where there is a single drafted row."""
     if file.suffix == ".jsonl":
         return _curve_of_records(file, row, length)
     rows = read_json(file).get("rows", [])

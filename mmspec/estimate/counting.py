@@ -24,14 +24,9 @@ _FREE = frozenset(("lift_fresh", "detach", "empty", "empty_like", "new_empty", "
 
 
 class WorkCounter(TorchDispatchMode):
-    """Counts operators, and the floating-point operations and bytes of their tensors, while it is entered.
-
-    Args:
-        skipped: Element counts of tensors whose bytes are not counted, such as recurrent states.
-
-    Attributes:
-        weights: By address, the bytes of the distinct weights that products have read.
-    """
+    """Counts operators, and the floating-point operations and bytes of their tensors, while it is entered. `weights`
+    has, by address, the bytes of the distinct weights that products have read. Tensors with a number of elements in
+    `skipped` count no bytes, such as recurrent states."""
 
     def __init__(self, skipped: frozenset[int] = frozenset()) -> None:
         super().__init__()
@@ -69,7 +64,6 @@ class WorkCounter(TorchDispatchMode):
 
     @property
     def work(self) -> Work:
-        """The work so far."""
         return Work(dict(self.products), self.flops, self.moved, self.calls, self.views)
 
 
@@ -79,7 +73,6 @@ def _attention_flops(query: Tensor, key: Tensor, value: Tensor) -> int:
 
 
 def count_work(function: Callable[[], object]) -> Work:
-    """Return the work of a call."""
     with WorkCounter() as counter:
         function()
     return counter.work
@@ -92,40 +85,23 @@ def own_clock(device: str = "cpu") -> Callable[[], float]:
 
 @dataclass(frozen=True, slots=True)
 class CountedRequest:
-    """The work of a request, counted on its first rounds.
+    """The work of a request, counted on its first rounds."""
 
-    Attributes:
-        prefill: The work up to the first value.
-        rest: The mean work of a round without the target's pass.
-        target: The mean work of the target's pass of a round.
-        weights: Bytes of the distinct weights that rounds have read.
-        passed: The time of the target's pass of a round over that of a pass over a single value; None where untimed.
-    """
-
-    prefill: Work
-    rest: Work
-    target: Work
-    weights: int
-    passed: float | None = None
+    prefill: Work  # up to the first value
+    rest: Work  # mean of a round without the target's pass
+    target: Work  # mean of the target's pass of a round
+    weights: int  # bytes of the distinct weights that rounds have read
+    passed: float | None = None  # target pass of a round over a pass of a single value, in time; None: untimed
 
     @property
     def round(self) -> Work:
-        """The mean work of a round."""
         return self.rest + self.target
 
 
 def count_request(run: DecodingRun, rounds: int = 4, timed: int = 0, every: int = 1) -> CountedRequest:
-    """Count the work of a request's prefill and of its first rounds.
-
-    A request that ends early counts with the rounds that it had.
-
-    Args:
-        run: A request that has not begun.
-        rounds: The number of rounds to count.
-        timed: How often the target's pass of each round, and a pass over a single value, are timed in turn; 0 for no
-            timing. Uncommitted passes leave no trace, while rounds cannot be timed this way.
-        every: The distance between counted rounds.
-    """
+    """Count the work of the prefill and of `rounds` rounds, `every` apart, of a request that has not begun; it may end
+    early. `timed` is how often the target's pass of each round, and a pass over a single value, are timed in turn.
+    Uncommitted passes leave no trace, while rounds cannot be timed this way."""
     with WorkCounter() as first:
         alive = run.step()
     passes, seconds, wholes = [], [], []
@@ -155,7 +131,6 @@ def _ratio(seconds: list[tuple[float, float]]) -> float | None:
 def _watched_passes(
     run: DecodingRun, passes: list[Work], seconds: list[tuple[float, float]], timed: int
 ) -> Iterator[None]:
-    """Count, and time, the passes of a request's target inside the block."""
     score = run.target.score
 
     clock = own_clock()

@@ -15,27 +15,15 @@ BANDWIDTH_SHARE, FLOPS_SHARE = 0.8, 0.6
 
 @dataclass(frozen=True, slots=True)
 class MeasuredProducts:
-    """Seconds of products of activations [rows, n] with a square weight [n, n] in a cache.
+    """Seconds of products of activations [rows, n] with a square weight [n, n] in a cache."""
 
-    Attributes:
-        rows: The measured rows, ascending.
-        sizes: The measured n, ascending.
-        seconds: By size, a list by number of rows.
-    """
-
-    rows: Sequence[int]
-    sizes: Sequence[int]
-    seconds: Sequence[Sequence[float]]
+    rows: Sequence[int]  # ascending
+    sizes: Sequence[int]  # the measured n, ascending
+    seconds: Sequence[Sequence[float]]  # by size, a list by number of rows
 
     def __call__(self, rows: float, numbers: float) -> float:
-        """Return the seconds of a product, without those of a call.
-
-        Logarithms are interpolated between the nearest sizes and rows. Beyond them, seconds rise in proportion.
-
-        Args:
-            rows: Rows of the activations.
-            numbers: Elements of the weight, inner times columns.
-        """
+        """Return the seconds, without those of a call, of a weight of `numbers` elements (inner times columns).
+        Logarithms are interpolated between the nearest sizes and rows. Beyond them, seconds rise in proportion."""
         across = [log(n * n) for n in self.sizes]
         call = self.seconds[0][0]  # the smallest product is almost pure call overhead
         lines = [_between([log(n) for n in self.rows], [log(x) for x in line], log(rows)) for line in self.seconds]
@@ -44,33 +32,19 @@ class MeasuredProducts:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredReads:
-    """Seconds of products whose weights are read in turn, with the other operators of a decoder between them.
+    """Seconds of products whose weights are read in turn, with the other operators of a decoder between them. Those
+    operators evict the weights, and the code of the product, from the fast caches. So a product inside a model takes
+    longer than the same product in a loop."""
 
-    Those operators evict the weights, and the code of the product, from the fast caches. So a product inside a model
-    takes longer than the same product in a loop.
-
-    Attributes:
-        rows: The measured rows of the activations, ascending.
-        ready: The measured bytes of all weights that are read in turn, ascending.
-        numbers: Elements of the smaller and of the larger measured weight.
-        seconds: By rows and by bytes, a pair (smaller, larger), without the seconds of a call.
-    """
-
-    rows: Sequence[int]
-    ready: Sequence[float]
-    numbers: tuple[int, int]
-    seconds: Sequence[Sequence[tuple[float, float]]]
+    rows: Sequence[int]  # of the activations, ascending
+    ready: Sequence[float]  # bytes of all weights that are read in turn, ascending
+    numbers: tuple[int, int]  # elements of the smaller and of the larger weight
+    seconds: Sequence[Sequence[tuple[float, float]]]  # by rows, by bytes: (smaller, larger), without a call
 
     def __call__(self, rows: float, numbers: float, ready: float) -> float:
-        """Return the seconds of a product, without those of a call.
-
-        They lie on the line through the smaller and the larger weight: a start, and a time per element.
-
-        Args:
-            rows: Rows of the activations; beyond the largest measured number, seconds rise in proportion.
-            numbers: Elements of the weight, inner times columns.
-            ready: Bytes of all weights that are read in turn.
-        """
+        """Return the seconds, without those of a call, of a weight of `numbers` elements (inner times columns) among
+        `ready` bytes. They lie on the line through the smaller and the larger weight: a start, and a time per element.
+        Beyond the largest measured rows, seconds rise in proportion."""
         sizes, widths = [log(size) for size in self.ready], [log(n) for n in self.rows]
         place, width = min(log(max(ready, 1.0)), sizes[-1]), log(rows)
         small, large = (
@@ -101,44 +75,24 @@ def _between(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A device.
+    """A device."""
 
-    Attributes:
-        name: The name on the command line.
-        title: The name in words.
-        source: The origin of the figures.
-        bandwidth: Memory bandwidth in bytes per second.
-        flops: Floating-point operations per second, by dtype.
-        call: Seconds from the call of a small operator to the next.
-        memory: Bytes of memory.
-        waits: Whether the host waits for an operator before it calls the next, as on a CPU.
-        products: Measured seconds of products, by dtype; empty for a device known by its data sheet.
-        reads: Measured seconds of products that read weights in turn; None for a device known by its data sheet.
-        streaming: Bytes per second of element-wise operators in a cache; 0 for the memory bandwidth.
-        round: Seconds of a round on the host outside operators.
-        view: Seconds of an operator that only creates a view, on a CPU; None for those of a call.
-        request: Seconds on the host at the start of a request outside operators.
-        attention: Measured floating-point operations per second of attention; 0 for those of products.
-        drafting: The slowdown of a small operator in the drafting part of a round, where other Python code and other
-            weights evict its own from the caches.
-    """
-
-    name: str
-    title: str
-    source: str
-    bandwidth: float
-    flops: Mapping[str, float]
-    call: float
-    memory: float
-    waits: bool = False
-    products: Mapping[str, MeasuredProducts] | None = None
-    reads: MeasuredReads | None = None
-    streaming: float = 0.0
-    round: float = 0.0
-    view: float | None = None
-    request: float = 0.0
-    attention: float = 0.0
-    drafting: float = 1.0
+    name: str  # on the command line
+    title: str  # in words
+    source: str  # the origin of the figures
+    bandwidth: float  # of the memory, bytes per second
+    flops: Mapping[str, float]  # per second, by dtype
+    call: float  # seconds from the call of a small operator to the next
+    memory: float  # bytes
+    waits: bool = False  # the host waits for an operator before it calls the next, as on a CPU
+    products: Mapping[str, MeasuredProducts] | None = None  # by dtype; None for a device known by its data sheet
+    reads: MeasuredReads | None = None  # in turn; None for a device known by its data sheet
+    streaming: float = 0.0  # bytes per second of element-wise operators in a cache; 0 for the memory bandwidth
+    round: float = 0.0  # seconds of a round on the host outside operators
+    view: float | None = None  # seconds of an operator that only creates a view, on a CPU; None for those of a call
+    request: float = 0.0  # seconds on the host at the start of a request outside operators
+    attention: float = 0.0  # measured flops per second; 0 for those of products
+    drafting: float = 1.0  # slowdown of a small operator there: other code and weights evict its own from caches
 
     def __post_init__(self) -> None:
         figures = {"bandwidth": self.bandwidth, "call": self.call, "memory": self.memory, **self.flops}
@@ -148,18 +102,9 @@ class Device:
             raise ValueError(f"device {self.name!r}: expected figures above 0, got none for {missing}, state them")
 
     def seconds(self, work: Work, dtype: str, weights: float | None = None, *, drafting: bool = False) -> float:
-        """Return the seconds that a work takes.
-
-        Args:
-            work: The work.
-            dtype: The dtype of the products.
-            weights: Bytes of all weights between two reads of the same weight, which decide the caches that hold them;
-                None for the weights of the work.
-            drafting: Whether this is the part of a drafted round outside the target's pass.
-
-        Raises:
-            ValueError: The device has no figures for the dtype.
-        """
+        """Return the seconds that a work takes with products in `dtype`. `weights` is the bytes of all weights between
+        two reads of the same weight, which decide the caches that hold them; None for the weights of the work.
+        `drafting` is the part of a drafted round outside the target's pass."""
         if dtype not in self.flops:
             known = ", ".join(self.flops)
             raise ValueError(f"--dtype: expected one of {known} on {self.name}, got {dtype!r}, choose one of these")
@@ -217,11 +162,6 @@ HERE = "here"
 
 
 def device_of(name: str) -> Device:
-    """Return the device of the table called `name`.
-
-    Raises:
-        ValueError: The name is unknown.
-    """
     if name not in DEVICES:
         raise ValueError(f"--device: expected one of {', '.join((*DEVICES, HERE))}, got {name!r}, choose one")
     return DEVICES[name]

@@ -15,44 +15,23 @@ Pattern = Literal["nothing", "levels", "block", "heads", "model", "part"]
 
 @dataclass(frozen=True, slots=True)
 class DrafterCost:
-    """The cost of a drafter.
-
-    Attributes:
-        name: The name of the method.
-        pattern: "nothing": no model; "levels": a pass per level; "block": a pass per draft; "heads": a head per level
-            on the target's last state; "model": a pass of another model per level; "part": a pass of a part of the
-            target per level.
-        layers: Layers of the drafter, each like those of the target; for "part" its per cent of the target.
-        joined: Hidden states of the target's width that the drafter's input combines, 0 for none.
-        tree: Whether it drafts trees.
-        head_share: The share of the target's vocabulary in the drafter's head.
-    """
+    """The cost of a drafter, named as its method. Its pattern is "nothing": no model; "levels": a pass per level;
+    "block": a pass per draft; "heads": a head per level on the target's last state; "model": a pass of another model
+    per level; or "part": a pass of a part of the target per level."""
 
     name: str
     pattern: Pattern
-    layers: int = 1
-    joined: int = 2
-    tree: bool = True
-    head_share: float = 1.0
+    layers: int = 1  # each like those of the target; for "part" its per cent of the target
+    joined: int = 2  # hidden states of the target's width that the drafter's input combines, 0 for none
+    tree: bool = True  # it drafts trees
+    head_share: float = 1.0  # the share of the target's vocabulary in the drafter's head
 
     def work(
         self, target: ModelCost, length: int, width: float, context: float, dtype: str, batch: int = 1,
         small: ModelCost | None = None,
     ) -> Work:  # fmt: skip
-        """Return the work of a draft.
-
-        Args:
-            target: The model that verifies.
-            length: Levels.
-            width: Nodes per level that are expanded.
-            context: Tokens in the cache.
-            dtype: The dtype of cache and activations.
-            batch: Requests.
-            small: The model that drafts, for the pattern "model".
-
-        Raises:
-            ValueError: The drafter needs a model and there is none.
-        """
+        """Return the work of a draft of `length` levels, each with `width` expanded nodes, over `context` tokens in the
+        cache. `dtype` is that of cache and activations; `small` drafts for the pattern "model"."""
         if self.pattern == "nothing" or length == 0:
             return NOTHING
         if self.pattern == "model":
@@ -75,7 +54,6 @@ class DrafterCost:
     def prefill_work(
         self, target: ModelCost, tokens: float, dtype: str, batch: int = 1, small: ModelCost | None = None
     ) -> Work:
-        """Return the work of reading a prompt."""
         if self.pattern == "model" and small is not None:
             return small.prefill_work(tokens, dtype, batch=batch)
         if self.pattern in ("nothing", "heads", "part"):
@@ -110,11 +88,6 @@ def _cost(info: MethodInfo) -> DrafterCost:
 
 
 def drafter_cost(name: str) -> DrafterCost:
-    """Return the drafter called `name`.
-
-    Raises:
-        ValueError: The name is unknown.
-    """
     known = drafter_costs()
     if name not in known:
         raise ValueError(f"--drafter: expected one of {', '.join(known)}, got {name!r}{nearest(name, tuple(known))}")

@@ -19,25 +19,15 @@ _FIRST, _SECOND = 8, 24  # cached tokens of the counted passes; their difference
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """The experts of a mixture.
+    """The experts of a mixture."""
 
-    Attributes:
-        layers: The number of layers with experts.
-        count: Experts per layer.
-        chosen: Experts that a token passes through.
-        weights: (inner, columns) of an expert's products.
-    """
-
-    layers: int
-    count: int
-    chosen: int
-    weights: tuple[tuple[int, int], ...]
+    layers: int  # with experts
+    count: int  # experts a layer
+    chosen: int  # experts that a token passes through
+    weights: tuple[tuple[int, int], ...]  # (inner, columns) of an expert's products
 
     def active(self, rows: float) -> float:
-        """Return the expected number of experts per layer that at least one of `rows` tokens chooses.
-
-        All experts are equally likely, as in MoESD.
-        """
+        """Return the expected experts a layer that any of `rows` tokens chooses, all equally likely as in MoESD."""
         return self.count * (1 - (1 - self.chosen / self.count) ** rows)
 
     def work(self, rows: float) -> Work:
@@ -51,46 +41,26 @@ class Experts:
 
 @dataclass(frozen=True, slots=True)
 class ModelCost:
-    """The costs of a model.
-
-    Attributes:
-        name: The name of the model.
-        products: By (inner, columns), the number of products that every token passes through, without the head.
-        head: (inner, columns) of the product that gives the logits.
-        parameters: The number of parameters; shared parameters count once.
-        kept: Elements of a token in the cache.
-        states: Elements of the recurrent and convolution states of a request.
-        attention: Floating-point operations of a token's attention per visible token.
-        touched: Elements per token that operators other than products and attention read and write.
-        calls: Operators of a pass, whatever its size, that compute.
-        views: Operators of a pass that only create views.
-        layers: The number of decoder layers.
-        picture: The work of a picture up to its embeddings.
-        picture_rows: Prompt tokens of a picture.
-        experts: The experts of a mixture; None without.
-        branches: Passes per value, 2 with guidance, which run as a single pass over twice the rows.
-        layer: Products of a decoder layer, for drafters with such a layer.
-    """
+    """The costs of a model; `layer` has the products of a decoder layer, for drafters with such a layer."""
 
     name: str
-    products: Mapping[tuple[int, int], float]
-    head: tuple[int, int]
-    parameters: int
-    kept: float
-    states: float
-    attention: float
-    touched: float
-    calls: float
-    views: float
+    products: Mapping[tuple[int, int], float]  # (inner, columns) -> number on every token's path, without head
+    head: tuple[int, int]  # (inner, columns) of the product that gives the logits
+    parameters: int  # shared parameters count once
+    kept: float  # elements of a token in the cache
+    states: float  # elements of the recurrent and convolution states of a request
+    attention: float  # flops of a token per visible token
+    touched: float  # elements per token that operators other than products and attention read and write
+    calls: float  # operators of a pass, whatever its size, that compute
+    views: float  # operators of a pass that only create views
     layers: int
-    picture: Work = NOTHING
-    picture_rows: int = 0
+    picture: Work = NOTHING  # the work of a picture up to its embeddings
+    picture_rows: int = 0  # prompt tokens of a picture
     experts: Experts | None = None
-    branches: int = 1
+    branches: int = 1  # passes per value, 2 with guidance, which run as a single pass over twice the rows
     layer: Mapping[tuple[int, int], float] = field(default_factory=dict)
 
     def weight_bytes(self, dtype: str) -> float:
-        """Return the bytes of all parameters."""
         return self.parameters * BYTES[dtype]
 
     def kv_bytes(self, tokens: float, dtype: str) -> float:
@@ -102,15 +72,8 @@ class ModelCost:
         return self.pass_work(rows, 0, "float32").weight_bytes(1)
 
     def pass_work(self, rows: float, context: float, dtype: str, *, batch: int = 1, heads: float | None = None) -> Work:
-        """Return the work of a pass.
-
-        Args:
-            rows: Tokens of a request.
-            context: Tokens of a request in the cache.
-            dtype: The dtype of cache and activations.
-            batch: Requests.
-            heads: Tokens of a request whose logits are computed; None for all.
-        """
+        """Return the work of a pass over `rows` tokens of each request behind `context` tokens in the cache. `dtype` is
+        that of cache and activations; `heads` the tokens of a request whose logits are computed, None for all."""
         itemsize, requests = BYTES[dtype], batch * self.branches
         every = requests * rows
         wide = {(every, inner, columns): count for (inner, columns), count in self.products.items()}
@@ -123,29 +86,14 @@ class ModelCost:
         return work + product(requests * (rows if heads is None else heads), *self.head)
 
     def prefill_work(self, tokens: float, dtype: str, *, batch: int = 1, pictures: int = 0) -> Work:
-        """Return the work of a prompt.
-
-        Args:
-            tokens: Text tokens of a request.
-            dtype: The dtype of activations.
-            batch: Requests.
-            pictures: Pictures of a request.
-        """
+        """Return the work of a prompt of `tokens` text tokens and `pictures` a request."""
         rows = tokens + pictures * self.picture_rows
         return self.pass_work(rows, 0, dtype, batch=batch, heads=1) + batch * pictures * self.picture
 
 
 def cost_of_config(config: Any, name: str = "", picture_tokens: int | None = None) -> ModelCost:
-    """Return the costs of a transformers model, counted on the meta device.
-
-    Args:
-        config: Its config.
-        name: The name of the model; the class name by default.
-        picture_tokens: Prompt tokens of a picture, where pictures may have any size.
-
-    Raises:
-        ValueError: No class of transformers decodes with this config, or its pass cannot be counted.
-    """
+    """Return the costs of a transformers model, counted on the meta device. `name` is by default the class name;
+    `picture_tokens` is for pictures of any size."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     kind = AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM
@@ -161,13 +109,7 @@ def cost_of_config(config: Any, name: str = "", picture_tokens: int | None = Non
 
 
 def cost_of_model(model: nn.Module, name: str, picture_tokens: int | None = None) -> ModelCost:
-    """Return the costs of a loaded transformers model on any device; its modules run on the meta device.
-
-    Args:
-        model: The model.
-        name: The name in words.
-        picture_tokens: Prompt tokens of a picture, where pictures may have any size.
-    """
+    """Return the costs of a loaded transformers model on any device; its modules run on the meta device."""
     if next(model.parameters()).device.type != "meta":
         return cost_of_config(model.config, name, picture_tokens)
     decoder, head = model.get_decoder(), model.get_output_embeddings()
@@ -222,7 +164,6 @@ class _SinglePass:
 
 
 def _tensors(past: Any) -> list[Tensor]:
-    """Return the tensors of a cache."""
     tensors: list[Tensor] = []
     for layer in past.layers:
         for value in vars(layer).values():
@@ -245,7 +186,6 @@ def _layer_count(decoder: nn.Module) -> int:
 
 
 def _last_layer(decoder: nn.Module) -> dict[tuple[int, int], float]:
-    """Return the products of the last layer."""
     products: dict[tuple[int, int], float] = {}
     for module in decoder.layers[-1].modules():
         if isinstance(module, nn.Linear):

@@ -19,25 +19,12 @@ GUIDED = 2  # branches of a guided image
 
 
 def named_cost(name: str, *, picture_tokens: int | None = None, guided: bool = True) -> ModelCost:
-    """Return the costs of a model.
-
-    Args:
-        name: A folder with a `config.json`, that file, or a name in `CONFIGS`.
-        picture_tokens: Prompt tokens of a picture, where pictures may have any size.
-        guided: Whether image models run with and without the condition, so twice per value.
-
-    Raises:
-        ValueError: There is no such model, or its config is no decoder's.
-    """
+    """Return the costs of a folder with a `config.json`, that file, or a name in `CONFIGS`. `picture_tokens` is for
+    pictures of any size. `guided` image models run with and without the condition, so twice a value."""
     return cost_of_values(config_values(name), name, picture_tokens, guided)
 
 
 def config_values(name: str) -> dict[str, Any]:
-    """Return the config of a model by its name.
-
-    Raises:
-        ValueError: There is no such model.
-    """
     if name in CONFIGS:
         return CONFIGS[name]
     path = Path(name)

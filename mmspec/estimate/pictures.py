@@ -14,18 +14,8 @@ _BEHIND = ("multi_modal_projector", "merger", "connector", "aligner")
 
 
 def picture_work(model: nn.Module, tokens: int | None = None) -> tuple[Work, int]:
-    """Return the work of a picture, by the modules that it passes through.
-
-    Args:
-        model: A transformers model on any device.
-        tokens: Prompt tokens of a picture; by default the config's number, or `VARIABLE`.
-
-    Returns:
-        The work and the prompt tokens; nothing and 0 for a model without a vision tower.
-
-    Raises:
-        ValueError: `tokens` contradicts a config with a fixed number.
-    """
+    """Return the work of a picture, by the modules that it passes through, and its prompt tokens: by default the
+    config's number, or `VARIABLE`. A model without a vision tower has no work and 0 tokens."""
     config = getattr(model.config, "vision_config", None)
     if config is None:
         return NOTHING, 0

@@ -42,21 +42,8 @@ _LARGE = 1 << 13  # side of the product that gives a GPU's peak rate
 
 @torch.no_grad()
 def probe(seconds: float = 20.0, dtypes: Sequence[str] = ("float32",), device: str | None = None) -> Device:
-    """Measure this machine.
-
-    Every figure is a median. The samples are taken in turn, so that a busy machine slows all of them alike.
-
-    Args:
-        seconds: Seconds of measuring; every sample is taken three times at least.
-        dtypes: The dtypes of the products.
-        device: cpu or cuda; by default a GPU if available.
-
-    Returns:
-        The device called `here`.
-
-    Raises:
-        ValueError: A dtype is unknown, or the device is unavailable.
-    """
+    """Return this machine as the device `here`; `device` None is a GPU if available. Every figure is a median. The
+    samples are taken in turn, three times at least, so that a busy machine slows all of them alike."""
     for dtype in dtypes:
         if dtype not in DTYPES:
             raise ValueError(f"--dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}, choose one of these")
@@ -84,7 +71,6 @@ def probe(seconds: float = 20.0, dtypes: Sequence[str] = ("float32",), device: s
 def _device(
     measured: Mapping[Hashable, float], work: Mapping[Hashable, Work], dtypes: Sequence[str], where: torch.device
 ) -> Device:
-    """Return the figures as a device."""
     tables = {
         dtype: MeasuredProducts(ROWS, SIZES, [[measured[dtype, n, rows] for rows in ROWS] for n in SIZES])
         for dtype in dtypes
@@ -151,7 +137,6 @@ def _in_turn(
 
 
 def _repeats(function: Callable[[], object], where: torch.device) -> int:
-    """Return the number of runs of a function in a sample."""
     _timed(function, 1, where)
     return max(1, int(SAMPLE / max(_timed(function, 1, where), 1e-7)))
 

@@ -29,13 +29,7 @@ _DRAFTED = 256  # width of the decoder of the timed drafted rounds
 
 
 def decoder(width: int, layers: int, where: torch.device) -> nn.Module:
-    """Return an untrained Llama of transformers.
-
-    Args:
-        width: Its hidden size; the MLP is 2.75 times as wide.
-        layers: Its layers.
-        where: Its device.
-    """
+    """Return an untrained Llama of transformers, whose MLP is 2.75 times as wide."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(hidden_size=width, intermediate_size=width * 11 // 4, num_hidden_layers=layers,
@@ -44,13 +38,7 @@ def decoder(width: int, layers: int, where: torch.device) -> nn.Module:
 
 
 class TimedRounds:
-    """Requests whose rounds are timed, each request after the previous.
-
-    Args:
-        width: Hidden size of the target.
-        where: Its device.
-        drafter: The kind of an untrained drafter; None for plain decoding.
-    """
+    """Requests whose rounds are timed, one after the other; `drafter` is an untrained kind, None for plain."""
 
     def __init__(self, width: int, where: torch.device, drafter: str | None = None) -> None:
         self.model, self.where = decoder(width, _LAYERS, where), where
@@ -93,11 +81,7 @@ class TimedRounds:
 
 
 def rounds(where: torch.device) -> tuple[dict[str, Sample], dict[str, Work]]:
-    """Return plain rounds of a tiny decoder and drafted rounds of a larger decoder.
-
-    Returns:
-        The samples, and the work of "pass", "drafted" and "verified".
-    """
+    """Return plain rounds of a tiny and drafted rounds of a larger decoder, and the work of their passes."""
     plain, drafted = TimedRounds(_TINY, where), TimedRounds(_DRAFTED, where, "eagle")
     samples: dict[str, Sample] = {"pass": plain.verify, "round": plain.round, "request": plain.begin,
                                   "drafted": drafted.round, "verified": drafted.verify}  # fmt: skip
@@ -151,11 +135,7 @@ def attention(rows: int, where: torch.device) -> tuple[Sample, Work]:
 def stacks(
     megabytes: Sequence[int], rows: Sequence[int], where: torch.device
 ) -> tuple[dict[Hashable, Sample], Mapping[Hashable, Work]]:
-    """Return passes over stacks of decoder layers, which read their weights in turn, by megabytes, rows and width.
-
-    Returns:
-        The samples, and the work of each.
-    """
+    """Return passes over stacks of layers, which read weights in turn, by megabytes, rows and width; and their work."""
     samples: dict[Hashable, Sample] = {}
     for width in WIDTHS:
         model = decoder(width, layers_in(megabytes[-1], width), where).get_decoder()

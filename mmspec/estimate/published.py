@@ -46,35 +46,20 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class PublishedSpeedup:
-    """A reported speedup with its accept length.
+    """A reported speedup with its accept length."""
 
-    Attributes:
-        model: A key of `CONFIGS`.
-        drafter: The drafter's name in the estimate.
-        accept_length: Values per pass, or the share of accepted blocks of a video.
-        length: Levels of its drafts.
-        nodes: Nodes of its drafts; 0 for chains.
-        speedup: The reported speedup; None where no figure of this model is available.
-        paper: The paper and its hardware.
-        device: The nearest device of the table.
-        accept_from: The origin of the accept length, where it is that of another model.
-        pictures: Pictures of the request.
-        new_tokens: New tokens of the request.
-        draft_vocabulary: Rows of the drafter's head; 0 for the target's.
-    """
-
-    model: str
+    model: str  # a key of `CONFIGS`
     drafter: str
-    accept_length: float
-    length: int
-    nodes: int
-    speedup: float | None
-    paper: str
-    device: str = "a100"
-    accept_from: str = ""
+    accept_length: float  # values a pass, or the share of accepted blocks of a video
+    length: int  # levels of its drafts
+    nodes: int  # of its drafts; 0 for chains
+    speedup: float | None  # None where no figure of this model is available
+    paper: str  # and its hardware
+    device: str = "a100"  # the nearest device of the table
+    accept_from: str = ""  # origin of the accept length, where it is that of another model
     pictures: int = 1
     new_tokens: int = 200
-    draft_vocabulary: int = 0
+    draft_vocabulary: int = 0  # rows of the drafter's head; 0 for the target's
 
 
 _FOVEA = "FOVEA's common rig (A100 80 GB, greedy, 200 tokens)"

@@ -24,25 +24,16 @@ HEADS = ("model", "drafter", "accept length", "from", "device", "x plain, estima
 
 @dataclass(frozen=True, slots=True)
 class PublishedEstimate:
-    """An estimate beside a reported figure.
-
-    Attributes:
-        reported: The figure and its circumstances.
-        device: The device of the estimate.
-        speedup: The estimated speedup, prefill included.
-        draft: Seconds of a draft over those of a plain pass.
-        stops: The smallest tried batch at which no draft is faster; None for none, and for videos.
-    """
+    """An estimate beside a reported figure."""
 
     reported: PublishedSpeedup
     device: str
-    speedup: float
-    draft: float
-    stops: int | None
+    speedup: float  # prefill included
+    draft: float  # seconds of a draft over those of a plain pass
+    stops: int | None  # the smallest tried batch at which no draft is faster; None for none, and for videos
 
 
 def published_estimates(devices: Sequence[Device] = tuple(DEVICES.values())) -> list[PublishedEstimate]:
-    """Return the estimates of all published models on some devices."""
     return [_estimate(reported, device) for reported in REPORTED for device in devices]
 
 
@@ -94,7 +85,6 @@ def rows(estimates: Sequence[PublishedEstimate]) -> list[tuple[str, ...]]:
 
 
 def markdown(estimates: Sequence[PublishedEstimate]) -> str:
-    """Return the rows as a Markdown table."""
     lines = ["| " + " | ".join(HEADS) + " |", "| --- " * len(HEADS) + "|"]
     return "\n".join([f"Every figure in the column of estimates is an {NOT_MEASURED}.", "", *lines,
                       *("| " + " | ".join(row) + " |" for row in rows(estimates))]) + "\n"  # fmt: skip

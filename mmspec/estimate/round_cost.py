@@ -15,21 +15,13 @@ from mmspec.estimate.work import BYTES
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The size of a request.
+    """The size of a request."""
 
-    Attributes:
-        batch: Requests at once.
-        context: Text tokens of the prompt.
-        pictures: Pictures of the prompt.
-        new_tokens: Values to generate.
-        dtype: The dtype of weights, cache and activations.
-    """
-
-    batch: int = 1
-    context: int = 128
+    batch: int = 1  # requests at once
+    context: int = 128  # text tokens of the prompt
     pictures: int = 0
-    new_tokens: int = 256
-    dtype: str = "bfloat16"
+    new_tokens: int = 256  # values to generate
+    dtype: str = "bfloat16"  # of weights, cache and activations
 
     def __post_init__(self) -> None:
         if self.dtype not in BYTES:
@@ -38,31 +30,18 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Seconds of a request and of its parts.
+    """Seconds of a request and of its parts."""
 
-    Attributes:
-        length: Levels of a draft; 0 for plain decoding.
-        nodes: Nodes of a draft; 0 for plain decoding.
-        tokens: Values per round and row.
-        prefill: Seconds of the prompt.
-        draft: Seconds of a round's draft.
-        verify: Seconds of a round's target pass.
-        seconds: Seconds of the request.
-        speedup: Plain decoding's seconds over these, prefill included.
-        decoding: The speedup without the prefill.
-        memory: Bytes of weights and cache.
-    """
-
-    length: int
-    nodes: int
-    tokens: float
+    length: int  # levels of a draft; 0 for plain decoding
+    nodes: int  # of a draft; 0 for plain decoding
+    tokens: float  # values a round and row
     prefill: float
-    draft: float
-    verify: float
+    draft: float  # seconds of a round's draft
+    verify: float  # seconds of a round's target pass
     seconds: float
-    speedup: float
-    decoding: float
-    memory: float
+    speedup: float  # plain decoding's seconds over these, prefill included
+    decoding: float  # the speedup without the prefill
+    memory: float  # bytes of weights and cache
 
     @property
     def round(self) -> float:
@@ -71,26 +50,19 @@ class Estimate:
 
     @property
     def target_efficiency(self) -> float:
-        """Seconds of a plain pass over those of the pass that verifies a draft, as in MoESD; 1 where nodes cost nothing.
-
-        It falls where a pass is bound by computing, and where more tokens choose more experts of a mixture.
-        """
+        """Seconds of a plain pass over those of the pass that verifies a draft, as in MoESD; 1 where nodes cost
+        nothing. It falls where a pass is bound by computing, and where more tokens choose more experts of a mixture."""
         return self.decoding * self.round / (self.tokens * self.verify)
 
     def record(self) -> dict[str, float]:
-        """Return the figures as a JSON object."""
         return {**asdict(self), "target_efficiency": self.target_efficiency}
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPasses:
-    """Timed passes of a target.
+    """Timed passes of a target."""
 
-    Attributes:
-        seconds: By the number of values, ascending from 1, the seconds of a pass.
-    """
-
-    seconds: Mapping[int, float]
+    seconds: Mapping[int, float]  # of a pass by its number of values, ascending from 1
 
     def at(self, values: int) -> float:
         """Return the seconds of a pass over `values` values, interpolated linearly."""
@@ -103,25 +75,15 @@ class MeasuredPasses:
 
 @dataclass(frozen=True)
 class RoundCost:
-    """The costs of a target and a drafter on a device.
-
-    Attributes:
-        device: The device.
-        target: The model that verifies.
-        drafter: The drafter.
-        curve: The acceptance of its drafts.
-        small: The model that drafts, for a drafter that is a model.
-        passes: Timed passes that replace the estimated passes; None without timings.
-        width: The most nodes of a level that a tree expands.
-    """
+    """The costs of a target and a drafter on a device."""
 
     device: Device
     target: ModelCost
     drafter: DrafterCost
-    curve: AcceptanceCurve
-    small: ModelCost | None = None
-    passes: MeasuredPasses | None = None
-    width: int = 8
+    curve: AcceptanceCurve  # the acceptance of its drafts
+    small: ModelCost | None = None  # the model that drafts, for a drafter that is a model
+    passes: MeasuredPasses | None = None  # timed passes that replace the estimated passes
+    width: int = 8  # most nodes of a level that a tree expands
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "plain", cache(self._plain))
@@ -147,16 +109,7 @@ class RoundCost:
         return self.target.weight_bytes(request.dtype)
 
     def estimate(self, request: Request, length: int, nodes: int | None = None) -> Estimate:
-        """Return the seconds of a request.
-
-        Args:
-            request: The request.
-            length: Levels of a draft; 0 for plain decoding.
-            nodes: Nodes of a tree; by default those of a chain.
-
-        Raises:
-            ValueError: The drafter drafts no trees.
-        """
+        """Return the seconds with drafts of `length` levels, 0 for plain decoding; `nodes` default to those of a chain."""
         nodes = length if nodes is None else nodes
         if nodes > length and not self.drafter.tree:
             raise ValueError(
@@ -186,12 +139,10 @@ class RoundCost:
                         plain * tokens / (draft + verify), memory)  # fmt: skip
 
     def best(self, request: Request, lengths: Sequence[int], trees: tuple[int, ...] = ()) -> Estimate:
-        """Return the fastest estimate over draft lengths and tree sizes."""
         estimates = [self.estimate(request, length) for length in lengths]
         if self.drafter.tree:
             estimates += [self.estimate(request, n, nodes) for nodes in trees for n in lengths if 0 < n < nodes]
         return max(estimates, key=lambda estimate: estimate.speedup)
 
     def with_batch(self, request: Request, batch: int) -> Request:
-        """Return the request with another batch size."""
         return replace(request, batch=batch)

@@ -1,7 +1,5 @@
 """Simulated schedules that overlap drafting and verification, on one clock; they are not measured on two devices.
-
-Acceptance is sampled from the curve with a seed, so that all schedules accept the same values.
-"""
+Acceptance is sampled from the curve with a seed, so that all schedules accept the same values."""
 
 from __future__ import annotations
 
@@ -17,36 +15,22 @@ _VALUES = 4000  # values per simulation
 
 @dataclass(frozen=True, slots=True)
 class Durations:
-    """Seconds of the steps.
+    """Seconds of the steps."""
 
-    Attributes:
-        draft: Seconds of a drafter's step, which drafts a value.
-        verify: From the number of judged values to the seconds of a target pass; 0 gives a plain pass.
-        transfer: Seconds of a transfer between two devices.
-    """
-
-    draft: float
-    verify: Callable[[int], float]
-    transfer: float = 0.0
+    draft: float  # of a drafter's step, which drafts a value
+    verify: Callable[[int], float]  # of a target pass, by judged values; 0 gives a plain pass
+    transfer: float = 0.0  # between two devices
 
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """The result of a simulated schedule.
-
-    Attributes:
-        schedule: Its name.
-        devices: The number of devices that it needs.
-        seconds: Seconds per value.
-        speedup: Plain decoding's seconds over these.
-        note: Its assumptions.
-    """
+    """The result of a simulated schedule."""
 
     schedule: str
-    devices: int
-    seconds: float
-    speedup: float
-    note: str
+    devices: int  # that it needs
+    seconds: float  # a value
+    speedup: float  # plain decoding's seconds over these
+    note: str  # its assumptions
 
 
 class AcceptedDraws:
@@ -70,16 +54,7 @@ def ordinary(times: Durations, luck: AcceptedDraws, length: int) -> tuple[float,
 
 def pearl(times: Durations, luck: AcceptedDraws, length: int, values: int) -> float:
     """PEARL: the target judges a draft during the next draft, and the draft's first value while the draft is computed.
-
-    Args:
-        times: Seconds of the steps.
-        luck: The sampled acceptance.
-        length: Values of a draft.
-        values: Values to emit.
-
-    Returns:
-        Seconds per value.
-    """
+    Return the seconds a value, over `values` values with drafts of `length` values."""
     clock, emitted, judged_later = 0.0, 0, False
     both = max(length * times.draft, times.verify(length)) + times.transfer
     first = max(length * times.draft, times.verify(1)) + times.transfer
@@ -97,19 +72,8 @@ def pearl(times: Durations, luck: AcceptedDraws, length: int, values: int) -> fl
 
 
 def mirror(times: Durations, luck: AcceptedDraws, length: int, values: int, hit: float, early: float) -> float:
-    """Mirror-SD: after an early exit, a second device drafts a branch for each likely outcome of the verification.
-
-    Args:
-        times: Seconds of the steps.
-        luck: The sampled acceptance.
-        length: Values of a draft.
-        values: Values to emit.
-        hit: The chance that the outcome is among the branches.
-        early: The share of the pass before the exit.
-
-    Returns:
-        Seconds per value.
-    """
+    """Mirror-SD: after an early exit, at the share `early` of the pass, a second device drafts a branch for each likely
+    outcome of the verification. `hit` is the chance that a branch has the outcome. Return the seconds a value."""
     clock, emitted, ready = 0.0, 0, False
     late = (1 - early) * times.verify(length)
     while emitted < values:
@@ -121,10 +85,8 @@ def mirror(times: Durations, luck: AcceptedDraws, length: int, values: int, hit:
 
 
 def easyspec(times: Durations, luck: AcceptedDraws, length: int, values: int, group: int) -> float:
-    """EasySpec: `group` layers of the drafter run at once on as many devices.
-
-    An exact pass over the accepted values repairs the drafter's cache. The acceptance rate is assumed unchanged.
-    """
+    """EasySpec: `group` layers of the drafter run at once on as many devices. An exact pass over the accepted values
+    repairs the drafter's cache. The acceptance rate is assumed unchanged."""
     clock = emitted = 0.0
     while emitted < values:
         accepted = luck.accepted(length)
@@ -134,10 +96,8 @@ def easyspec(times: Durations, luck: AcceptedDraws, length: int, values: int, gr
 
 
 def faser(times: Durations, luck: AcceptedDraws, length: int, values: int, chunks: int) -> float:
-    """FASER: the target verifies a draft in chunks while the rest is still drafted, on one device.
-
-    Its passes are memory-bound, and passes over chunks run in sequence.
-    """
+    """FASER: the target verifies a draft in chunks while the rest is still drafted, on one device. Its passes are
+    memory-bound, and passes over chunks run in sequence."""
     clock = emitted = 0.0
     size = -(-length // chunks)
     while emitted < values:
@@ -158,19 +118,8 @@ def simulate(
     times: Durations, curve: AcceptanceCurve, length: int, *, hit: float = 0.5, early: float = 0.5, group: int = 4,
     chunks: int = 2, seed: int = 0, values: int = _VALUES,
 ) -> list[Simulated]:  # fmt: skip
-    """Return all schedules on the same costs and acceptance, ordinary rounds first.
-
-    Args:
-        times: Seconds of the steps.
-        curve: The acceptance.
-        length: Values of a draft.
-        hit: See `mirror`.
-        early: See `mirror`.
-        group: See `easyspec`.
-        chunks: See `faser`.
-        seed: The seed of the accepted values.
-        values: Values that each simulation emits.
-    """
+    """Return all schedules on the same costs and acceptance, ordinary rounds first. The arguments are those of
+    `mirror`, `easyspec` and `faser`; each simulation emits `values` values."""
     plain = times.verify(0)
 
     def rounds() -> float:

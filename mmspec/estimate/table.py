@@ -19,25 +19,15 @@ NOT_MEASURED = "estimate, not measured"
 
 @dataclass(frozen=True)
 class EstimateTable:
-    """The estimates of one model, drafter and device.
-
-    Attributes:
-        costs: The costs of target and drafter.
-        request: The size of a request.
-        chosen: The estimate at the requested draft size, or at the fastest.
-        lengths: Estimates of chains, by draft length.
-        trees: Estimates by tree size at the chosen length.
-        batches: By batch, the estimate of the fastest draft.
-        schedules: Simulated schedules at the chosen length.
-    """
+    """The estimates of one model, drafter and device."""
 
     costs: RoundCost
     request: Request
-    chosen: Estimate
-    lengths: Sequence[Estimate]
-    trees: Sequence[Estimate]
-    batches: Sequence[tuple[int, Estimate]]
-    schedules: Sequence[Simulated]
+    chosen: Estimate  # the estimate at the requested draft size, or at the fastest
+    lengths: Sequence[Estimate]  # chains, by draft length
+    trees: Sequence[Estimate]  # by tree size at the chosen length
+    batches: Sequence[tuple[int, Estimate]]  # a batch and its fastest draft
+    schedules: Sequence[Simulated]  # simulated at the chosen length
 
     @property
     def stops(self) -> str:
@@ -55,7 +45,6 @@ class EstimateTable:
         return self.chosen.memory <= self.costs.device.memory
 
     def record(self) -> dict[str, Any]:
-        """Return the table as JSON."""
         costs = self.costs
         device = costs.device
         return {
@@ -81,17 +70,8 @@ def estimate_table(
     costs: RoundCost, request: Request, *, length: int | None = None, nodes: int | None = None,
     lengths: Sequence[int] = LENGTHS, trees: Sequence[int] = TREES, batches: Sequence[int] = BATCHES,
 ) -> EstimateTable:  # fmt: skip
-    """Return the estimates around a request.
-
-    Args:
-        costs: Target, drafter, device and acceptance.
-        request: The request.
-        length: Levels of its draft; by default the fastest of `lengths` and `trees`.
-        nodes: Nodes of its tree; by default those of a chain.
-        lengths: Draft lengths of the table.
-        trees: Tree sizes of the table.
-        batches: Batches of the table.
-    """
+    """Return the estimates around a request. `length`, the levels of its draft, is by default the fastest of `lengths`
+    and `trees`; `nodes` are by default those of a chain."""
     offered = tuple(trees) if costs.drafter.tree else ()
     if length is None:
         chosen = costs.best(request, lengths, offered)
@@ -107,8 +87,6 @@ def estimate_table(
 
 
 def _simulated(costs: RoundCost, request: Request, chosen: Estimate) -> list[Simulated]:
-    """Return the schedules for a chain of the chosen length."""
-
     @cache
     def verify(values: int) -> float:
         return costs.estimate(request, values, values).verify

@@ -17,21 +17,13 @@ _CALLS = 40  # operators of a layer in eager code: two attentions, a feed-forwar
 
 @dataclass(frozen=True, slots=True)
 class BlockModel:
-    """A block-causal video transformer.
-
-    Attributes:
-        width: The width of the transformer.
-        feed_forward: The width of its feed-forward layers.
-        layers: The number of layers.
-        channels: The channels of a latent.
-        patch: Latents of a token, in frames, rows and columns.
-    """
+    """A block-causal video transformer."""
 
     width: int
     feed_forward: int
     layers: int
-    channels: int
-    patch: tuple[int, int, int]
+    channels: int  # of a latent
+    patch: tuple[int, int, int]  # latents of a token, in frames, rows and columns
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> BlockModel:
@@ -41,21 +33,13 @@ class BlockModel:
 
     @property
     def layer_weights(self) -> int:
-        """The number of weights of all layers."""
         return self.layers * (8 * self.width**2 + 2 * self.width * self.feed_forward)
 
     def tokens(self, frames: int, height: int, width: int) -> int:
-        """Return the tokens of a block of latents."""
         return (frames // self.patch[0]) * (height // self.patch[1]) * (width // self.patch[2])
 
     def pass_work(self, rows: int, context: int, dtype: str) -> Work:
-        """Return the work of a denoising pass over a block; the keys of the text are cached.
-
-        Args:
-            rows: Tokens of the block.
-            context: Tokens of the visible earlier blocks.
-            dtype: The dtype of activations and cache.
-        """
+        """Return the work of a denoising pass over `rows` tokens behind `context` tokens; the text's keys are cached."""
         products = {
             (rows, self.width, self.width): 6.0 * self.layers,
             (rows, self.width, self.feed_forward): float(self.layers),
@@ -68,26 +52,16 @@ class BlockModel:
 
 @dataclass(frozen=True, slots=True)
 class BlockEstimate:
-    """Seconds of a video.
+    """Seconds of a video."""
 
-    Attributes:
-        target_block: Seconds of a block of the target.
-        draft_block: Seconds of a block of the drafter.
-        plain: Seconds of the video with the target alone.
-        drafted: Seconds of the video with drafts.
-        speedup: Their ratio, where the target reads context only before it generates a block.
-        eager: The ratio where it also reads every accepted block.
-    """
-
-    target_block: float
-    draft_block: float
-    plain: float
-    drafted: float
-    speedup: float
-    eager: float
+    target_block: float  # of the target
+    draft_block: float  # of the drafter
+    plain: float  # the video with the target alone
+    drafted: float  # the video with drafts
+    speedup: float  # their ratio, where the target reads context only before it generates a block
+    eager: float  # the ratio where it also reads every accepted block
 
     def record(self) -> dict[str, float]:
-        """Return the estimate as JSON."""
         return asdict(self)
 
 
@@ -95,23 +69,9 @@ def estimate_video(
     device: Device, target: BlockModel, drafter: BlockModel, accepted: float, *, blocks: int = BLOCKS, passes: int = PASSES,
     latents: tuple[int, int, int] = (3, 60, 104), window: int = 2, reward: float = 0.0, dtype: str = "bfloat16",
 ) -> BlockEstimate:  # fmt: skip
-    """Return the seconds of a video.
-
-    Args:
-        device: The device of all parts.
-        target: The model of the first block and of rejected blocks.
-        drafter: The model that drafts every other block.
-        accepted: The share of drafted blocks that the reward accepts.
-        blocks: Blocks of the video.
-        passes: Passes per block.
-        latents: Frames, rows and columns of a block; by default three frames of 832 x 480 pixels.
-        window: The number of visible earlier blocks.
-        reward: Seconds of scoring a block.
-        dtype: The dtype of weights, activations and cache.
-
-    Raises:
-        ValueError: `accepted` is no share.
-    """
+    """Return the seconds of a video, whose first and rejected blocks the target draws. `accepted` is the share of
+    drafts that the reward accepts; `passes` are those of a block. `latents` are frames, rows and columns of a block: 3
+    frames of 832 x 480 pixels. `window` earlier blocks are visible; `reward` is the seconds of scoring a block."""
     if not 0 <= accepted <= 1:
         raise ValueError(f"--acceptance: expected the share of accepted blocks, 0 to 1, got {accepted:g}, correct it")
 

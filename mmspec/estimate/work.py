@@ -13,21 +13,13 @@ Product = tuple[float, int, int]  # rows, inner size, columns
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Work in operations and bytes, independent of a device.
-
-    Attributes:
-        products: How often each product of activations [rows, inner] with a weight [inner, columns] is computed.
-        flops: Floating-point operations of the rest: attention, convolutions, recurrent states.
-        moved: Bytes that the rest reads and writes, including the cache.
-        calls: Operators that compute, products included.
-        views: Operators that only create views.
-    """
+    """Work in operations and bytes on any device; `products` counts those of [rows, inner] with [inner, columns]."""
 
     products: Mapping[Product, float] = field(default_factory=lambda: MappingProxyType({}))
-    flops: float = 0.0
-    moved: float = 0.0
-    calls: float = 0.0
-    views: float = 0.0
+    flops: float = 0.0  # of the rest: attention, convolutions, recurrent states
+    moved: float = 0.0  # bytes that the rest reads and writes, including the cache
+    calls: float = 0.0  # operators that compute, products included
+    views: float = 0.0  # operators that only create views
 
     def __add__(self, other: Work) -> Work:
         products = dict(self.products)
@@ -56,7 +48,6 @@ NOTHING = Work()
 
 
 def total(parts: list[Work]) -> Work:
-    """Return the sum of several works."""
     return sum(parts, NOTHING)
 
 

@@ -25,29 +25,18 @@ _YES = {"yes": "yes", "partly": "yes, but some requests are refused", "-": "not 
 
 @dataclass(frozen=True, slots=True)
 class ModelMatch:
-    """A model that a search found.
+    """A model that a search found."""
 
-    Attributes:
-        name: Its class, or its family.
-        facts: Sentences about it by label.
-    """
-
-    name: str
-    facts: dict[str, str]
+    name: str  # its class, or its family
+    facts: dict[str, str]  # sentences about it by label
 
     def record(self) -> dict[str, object]:
-        """Return the match as JSON."""
         return asdict(self)
 
 
 def matching_models(text: str) -> list[ModelMatch]:
-    """Return the models whose class or family holds a text.
-
-    Of a hub id or a longer name the longest part counts that any model has: "qwen2.5-vl" of "Qwen/Qwen2.5-VL-7B-Instruct".
-
-    Args:
-        text: A family, a class name or a hub id, or a part of them.
-    """
+    """Return the models whose class or family holds a text: a family, a class name, a hub id, or a part of them. Of a
+    longer name the longest part counts that any model has: "qwen2.5-vl" of "Qwen/Qwen2.5-VL-7B-Instruct"."""
     known = all_models()
     for part in name_parts(text):
         if matches := [make() for name, make in known.items() if part in plain_name(name)]:
@@ -71,7 +60,7 @@ def name_parts(text: str) -> Iterator[str]:
 
 
 def all_models() -> dict[str, Callable[[], ModelMatch]]:
-    """Return for each class and family the function that collects its facts."""
+    """Return the function that collects the facts of each class and family."""
     classes = {record["model class"]: record for record in class_records()}
     refused = {record["model class"]: record["reason"] for record in refused_records()}
     listed = {record["image-text class"]: record for record in image_text_records()}
@@ -92,7 +81,6 @@ def all_models() -> dict[str, Callable[[], ModelMatch]]:
 
 
 def _class_match(name: str, record: dict | None, reason: str | None, listed: dict | None) -> ModelMatch:
-    """The facts of a class of transformers."""
     whole = next((row for row in model_records() if row["model"] == name), None)
     facts: dict[str, str] = {}
     if reason is not None:
@@ -118,7 +106,7 @@ def _class_match(name: str, record: dict | None, reason: str | None, listed: dic
 
 
 def _variants(record: dict[str, str]) -> str:
-    """The forms of a class that were tried beside its default form."""
+    """Return the forms of a class that were tried beside its default form."""
     shown = {
         label: value for label, value in record.items() if label not in ("model class", "prompts hold", "by enable")
     }
@@ -126,7 +114,7 @@ def _variants(record: dict[str, str]) -> str:
 
 
 def _row_facts(rows: Sequence[dict], head: str) -> dict[str, str]:
-    """The facts of a family: its fields, or a line per decoding where it has several rows."""
+    """Return the fields of a family, or a line per decoding where it has several rows."""
     if len(rows) == 1:
         return {label: str(value) for label, value in rows[0].items() if label != head}
     return {str(row["decoding"]): f"{row['law']}: {row['asked by']} (tested: {row['tested by']})" for row in rows}

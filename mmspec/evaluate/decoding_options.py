@@ -11,20 +11,13 @@ from mmspec.methods.text import joined, split
 
 
 def decoding_call(
-    text: str, domain: Domain, models: str, options: Mapping[str, Any] | None = None, purpose: str = ""
+    text: str,
+    domain: Domain,
+    models: str,  # the kind of the model, see `mmspec.methods.methods`
+    options: Mapping[str, Any] | None = None,  # by the setting's name; None is an option that was left out
+    purpose: str = "",  # a note on the model for errors, such as " for zoo mar"
 ) -> MethodCall:
-    """Return the decoding of a text and options.
-
-    Args:
-        text: A decoding with its settings, `NAME[:setting=value,...][@WEIGHTS]`.
-        domain: The domain of the name.
-        models: The kind of the model, see `mmspec.methods.methods`.
-        options: Settings from options of the command line by name; None is an option that was left out.
-        purpose: A note on the model for errors, such as " for zoo mar".
-
-    Raises:
-        ValueError: A name, a setting or a value is unknown, or the decoding has no such setting.
-    """
+    """Return the decoding of a text, `NAME[:setting=value,...][@WEIGHTS]`, and of options of the command line."""
     name, written, weights = split(text, "--decoding")
     known = names(domain, "decoding", models=models)
     if name not in known:
@@ -36,11 +29,7 @@ def decoding_call(
 
 
 def refuse_options(name: str, options: Mapping[str, Any], known: list[str]) -> None:
-    """Refuse options that a decoding does not have.
-
-    Raises:
-        ValueError: There is such an option.
-    """
+    """Raise an error for options that a decoding does not have."""
     for option, value in options.items():
         if option not in known:
             allowed = ", ".join(f"--{one}" for one in known) or "none of its own"
@@ -49,11 +38,7 @@ def refuse_options(name: str, options: Mapping[str, Any], known: list[str]) -> N
 
 
 def check_needs(part: str, text: str, domain: Domain, models: str) -> None:
-    """Check that the decoding of a text needs the part that an option names.
-
-    Raises:
-        ValueError: It does not.
-    """
+    """Check that the decoding of a text needs the part that an option names."""
     name = split(text, "--decoding")[0]
     known = methods(domain, "decoding", models=models)
     needing = [one.name for one in known if part in one.needs]

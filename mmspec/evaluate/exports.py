@@ -22,10 +22,8 @@ _FORBIDDEN_IN_NAMES = "/\\\0"
 
 
 def geneval(run: Path, samples: Sequence[dict], folder: Path) -> None:
-    """Write a folder per prompt, numbered in the set's order, with `metadata.jsonl` and `samples/0000.png`...
-
-    The metadata is the record of the prompt, which names the objects to look for.
-    """
+    """Write a folder per prompt, numbered in the set's order, with `metadata.jsonl` and `samples/0000.png`... The
+    metadata is the record of the prompt, which names the objects to look for."""
     for number, part in enumerate(_by_prompt(samples)):
         inside = folder / f"{number:05d}"
         (inside / "samples").mkdir(parents=True, exist_ok=True)
@@ -37,13 +35,8 @@ def geneval(run: Path, samples: Sequence[dict], folder: Path) -> None:
 
 
 def dpg(run: Path, samples: Sequence[dict], folder: Path) -> None:
-    """Write a picture per prompt, named after the prompt: its samples as square tiles, row by row.
-
-    DPG-Bench's judge needs their number and side.
-
-    Raises:
-        ValueError: The number of samples is not a square.
-    """
+    """Write a picture per prompt, named after the prompt: its samples, a square number, as tiles row by row.
+    DPG-Bench's judge needs their number and side."""
     folder.mkdir(parents=True, exist_ok=True)
     for part in _by_prompt(samples):
         side = math.isqrt(len(part))
@@ -76,11 +69,7 @@ def _by_prompt(samples: Sequence[dict]) -> list[list[dict]]:
 
 
 def _file_name(text: str) -> str:
-    """Return a text as the name of a file, unchanged.
-
-    Raises:
-        ValueError: A file cannot have this name.
-    """
+    """Return a text as the name of a file, unchanged, or refuse it."""
     if not text.strip(".") or any(one in text for one in _FORBIDDEN_IN_NAMES) or len(text.encode()) > 240:
         raise ValueError(
             f"--export: expected prompts that can be names of files, got {text[:60]!r}, shorten or rename it"
@@ -97,18 +86,8 @@ LAYOUTS: dict[str, tuple[str, Callable]] = {
 
 
 def export_run(kind: str, records: Records, folder: Path) -> str:
-    """Write a folder per cell and return a sentence on the result.
-
-    The judges themselves are third-party programs that the user runs.
-
-    Args:
-        kind: "geneval", "dpg" or "vbench".
-        records: The records of the run.
-        folder: The folder of the export.
-
-    Raises:
-        ValueError: The kind is another, or the run has no such output.
-    """
+    """Write a folder per cell for "geneval", "dpg" or "vbench" and return a sentence on the result. The judges
+    themselves are third-party programs that the user runs."""
     check_choice("--export", kind, LAYOUTS)
     shows, write = LAYOUTS[kind]
     cells: dict[str, list[dict]] = {}

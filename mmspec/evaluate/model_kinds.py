@@ -20,11 +20,7 @@ def in_zoo(name: str) -> bool:
 
 
 def _pipeline_class(folder: Path) -> str | None:
-    """Return the class name in a saved pipeline's index.
-
-    Raises:
-        ValueError: The index is damaged.
-    """
+    """Return the class name in a saved pipeline's index."""
     from mmspec.io.readers import read_json
 
     index = read_json(folder / MODEL_INDEX) if (folder / MODEL_INDEX).is_file() else {}
@@ -33,11 +29,7 @@ def _pipeline_class(folder: Path) -> str | None:
 
 
 def _continuous_kind(model: str) -> str | None:
-    """Return the kind of a model of continuous tokens, None for any other model.
-
-    Raises:
-        ValueError: The index of a folder is damaged.
-    """
+    """Return the kind of a model of continuous tokens, None for any other model."""
     if model in CONTINUOUS_MODELS:
         return CONTINUOUS_MODELS[model]
     return CONTINUOUS_PIPELINES.get(_pipeline_class(Path(model))) if Path(model).is_dir() else None
@@ -49,11 +41,6 @@ def is_continuous(model: str) -> bool:
 
 
 def continuous_kind(model: str, option: str = "--model") -> str:
-    """Return the kind of a continuous model of the zoo or of a folder.
-
-    Raises:
-        ValueError: The model is not continuous.
-    """
     kind = _continuous_kind(model)
     if kind is None:
         known, kinds = ", ".join(CONTINUOUS_MODELS), " or ".join(CONTINUOUS_PIPELINES)
@@ -76,11 +63,7 @@ DIFFUSERS_PIPELINES = (
 
 
 def video_kind(model: str, option: str = "--model") -> str:
-    """Return the kind of a video model; a folder is of codes unless its index names a pipeline of blocks.
-
-    Raises:
-        ValueError: There is no such model, or the index of a folder is damaged.
-    """
+    """Return the kind of a video model; a folder is of codes unless its index names a pipeline of blocks."""
     if model in VIDEO_MODELS:
         return VIDEO_MODELS[model]
     if not Path(model).is_dir():
@@ -96,11 +79,6 @@ def video_kind(model: str, option: str = "--model") -> str:
 
 
 def zoo_part(name: str, option: str = "--model") -> object:
-    """Load a part of the zoo by name.
-
-    Raises:
-        ValueError: It has no weights; the message says how to build it.
-    """
     if not in_zoo(name):
         raise ValueError(f"{option}: expected weights of the zoo's {name}, got none yet, run `mmspec zoo build {name}` or "
                          "name something else")  # fmt: skip

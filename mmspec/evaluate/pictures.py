@@ -43,15 +43,10 @@ COLUMNS: dict[str, Cell] = {**SHARED, **IMAGE_COLUMNS, "knob": figure("knob")}
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A request for a picture or video.
+    """A request for a picture or video."""
 
-    Attributes:
-        prompt: The prompt as the pipeline takes it, a text or a label.
-        text: The prompt in words, for CLIP and the judge.
-    """
-
-    prompt: str | int
-    text: str
+    prompt: str | int  # as the pipeline takes it, a text or a label
+    text: str  # the prompt in words, for CLIP and the judge
 
 
 def requests_of(model: str, count: int, seed: int = 0) -> list[GenerationRequest]:
@@ -64,11 +59,7 @@ def requests_of(model: str, count: int, seed: int = 0) -> list[GenerationRequest
 
 
 def labels_of(texts: Sequence[str], classes: int, names: Sequence[str] = ()) -> list[int]:
-    """Return class labels of numbers or names ("7", "red circle", "a red circle").
-
-    Raises:
-        ValueError: A text is neither.
-    """
+    """Return class labels of numbers or names ("7", "red circle", "a red circle")."""
     label_of = {name: label for label, name in enumerate(names)}
     labels = []
     for text in texts:
@@ -83,11 +74,7 @@ def labels_of(texts: Sequence[str], classes: int, names: Sequence[str] = ()) -> 
 
 
 def checked_captions(model: Any, prompts: Sequence[str]) -> list[str]:
-    """Return the prompts after a check of their words.
-
-    Raises:
-        ValueError: The model's caption encoder knows none of a prompt's words.
-    """
+    """Return the prompts after a check that the model's caption encoder knows a word of each."""
     check = getattr(getattr(model, "captions", None), "check", None)
     if check is not None:
         check(list(prompts))

@@ -23,11 +23,7 @@ _UNREAD = (".bmp", ".dib", ".tif", ".tiff", ".gif", ".jfif", ".jpe", ".apng", ".
 
 
 def picture_files(folder: Path) -> list[Path]:
-    """Return the pictures of a folder by name, and warn of pictures in formats that are not read.
-
-    Raises:
-        ValueError: There is no such folder.
-    """
+    """Return the pictures of a folder by name, and warn of pictures in formats that are not read."""
     if not folder.is_dir():
         raise ValueError(f"{folder}: expected a folder with pictures, got none there; check the path")
     # macOS writes hidden companions, "._a.jpg", beside the files that it copies
@@ -40,11 +36,8 @@ def picture_files(folder: Path) -> list[Path]:
 
 
 def picture_in(folder: Path, name: str, where: str) -> Callable[[], Image]:
-    """Return a function that opens a picture of a set with the checks of `open_image`.
-
-    Raises:
-        ValueError: The name leads out of the folder.
-    """
+    """Return a function that opens a picture of a set with the checks of `open_image`; the name may not lead out of the
+    folder."""
     file = folder / name
     if not file.resolve().is_relative_to(folder.resolve()):
         raise ValueError(f"{where}: expected a picture inside {folder}, got {name!r}; name a picture in that folder")
@@ -55,15 +48,9 @@ CAPTION_REQUEST = "Describe this picture in one sentence."
 
 
 def coco(file: Path, pictures: Path | None, asks: bool, count: int) -> Iterable[EvaluationPrompt]:
-    """Return captions of `captions_*.json`, one per picture, in the order of the pictures' ids.
-
-    Args:
-        file: The annotations.
-        pictures: The folder of the pictures, if known.
-        asks: Ask a model to caption the pictures, which needs their folder. Otherwise the first caption of each picture
-            is drawn, and the picture is its real picture.
-        count: The most prompts.
-    """
+    """Return captions of `captions_*.json`, one per picture, in the order of the pictures' ids. If `asks`, the model
+    captions the pictures, which needs their folder. Otherwise the first caption of each picture is drawn, and the
+    picture is its real picture."""
     table = read_json(file)
     try:
         names = {one["id"]: one["file_name"] for one in table["images"]}
@@ -90,10 +77,8 @@ def coco(file: Path, pictures: Path | None, asks: bool, count: int) -> Iterable[
 
 
 def imagenet(file: Path) -> Iterable[EvaluationPrompt]:
-    """Return a prompt per label of a JSON object or a text file.
-
-    The object has entries {"0": ["n01440764", "tench"]} or {"0": "tench"}; the text file has a name per line.
-    """
+    """Return a prompt per label of a JSON object, {"0": ["n01440764", "tench"]} or {"0": "tench"}, or of a text file
+    with a name per line."""
     if file.suffix == ".json":
         table = read_json(file)
         names = [table[key] for key in sorted(table, key=_label)]
@@ -119,10 +104,8 @@ def _label(key: str) -> int:
 
 
 def mmspec_set(folder: Path) -> Iterable[EvaluationPrompt]:
-    """Return the prompts of the public benchmark MMSpec, which only shares its name with this package.
-
-    Its records of id, image, turns and category are in `mmspec.jsonl` beside a folder `images`.
-    """
+    """Return the prompts of the public benchmark MMSpec, which only shares its name with this package. Its records of
+    id, image, turns and category are in `mmspec.jsonl` beside a folder `images`."""
     prompts = []
     for where, record in read_placed_lines(folder / "mmspec.jsonl"):
         turns, shown = record.get("turns"), record.get("image")
@@ -147,15 +130,10 @@ DESCRIBE = "Describe this picture in detail."
 
 
 def prompts_for(plan: SweepPlan, domain: Domain, model: str) -> list[EvaluationPrompt]:
-    """Return the first `plan.count` prompts of the plan's set for a model.
-
-    The sets are "zoo", the world's own prompts; "coco=FILE", captions of COCO's annotations; "imagenet=FILE", labels;
-    "folder=DIR", pictures to describe; "texts=DIR", a text file per prompt as in DPG-Bench; "jsonl=FILE", the user's
-    records; and "mmspec=DIR", the public benchmark MMSpec.
-
-    Raises:
-        ValueError: The set is unknown or empty, or its files are invalid.
-    """
+    """Return the first `plan.count` prompts of the plan's set for a model. The sets are "zoo", the world's own prompts;
+    "coco=FILE", captions of COCO's annotations; "imagenet=FILE", labels; "folder=DIR", pictures to describe;
+    "texts=DIR", a text file per prompt as in DPG-Bench; "jsonl=FILE", the user's records; and "mmspec=DIR", the public
+    benchmark MMSpec."""
     if plan.prompts == "zoo":
         return domain.prompts(model, plan.count, plan.seed)
     name, _, path = plan.prompts.partition("=")

@@ -30,12 +30,10 @@ def config_of(name: str) -> type[BenchConfig]:
 
 
 def domain_of(name: str) -> Domain:
-    """Return the domain of this name, which the engine needs."""
     return import_module(f"{_folder(name)}.domain").DOMAIN
 
 
 def machine_bench(name: str) -> ModuleType:
-    """Return the module of a bench of the machine."""
     return import_module(MACHINE[name])
 
 
@@ -45,11 +43,7 @@ def _folder(name: str) -> str:
 
 
 def benches_of(method: MethodInfo) -> dict[str, list[str]]:
-    """Return the suites that have rows of a method, by domain.
-
-    Args:
-        method: A drafter, a decoding, a rule or another method.
-    """
+    """Return the suites that have rows of a method (a drafter, a decoding, a rule or another), by domain."""
     suites_by_domain = {}
     for domain in method.domains:
         suites = import_module(f"{_folder(domain)}.suites").SUITES

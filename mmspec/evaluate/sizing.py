@@ -21,17 +21,11 @@ _INTERVAL = (0.025, 0.975)
 
 @dataclass(frozen=True, slots=True)
 class SizedDrafter:
-    """A measured drafter.
+    """A measured drafter."""
 
-    Attributes:
-        parameters: The number of its weights.
-        data: The amount of its training: tokens, or any other unit that all drafters share.
-        accept_length: Tokens per target pass.
-    """
-
-    parameters: float
-    data: float
-    accept_length: float
+    parameters: float  # the number of its weights
+    data: float  # the amount of its training: tokens, or any other unit that all drafters share
+    accept_length: float  # tokens per target pass
 
     def __post_init__(self) -> None:
         if min(self.parameters, self.data, self.accept_length) <= 0:
@@ -40,30 +34,19 @@ class SizedDrafter:
 
 @dataclass(frozen=True, slots=True)
 class SizingFit:
-    """accept length = base + by_data * ln(data) + by_size * ln(parameters).
-
-    Attributes:
-        base: The constant.
-        by_data: The slope by training data; 0 where all drafters have the same.
-        by_size: The slope by size; 0 where all drafters have the same.
-        intervals: By name of a coefficient, the 2.5 % and 97.5 % quantiles of the bootstrap.
-        sizes: The smallest and the largest number of parameters measured.
-        data: The same of the training data.
-    """
+    """Accept length = base + by_data * ln(data) + by_size * ln(parameters)."""
 
     base: float
-    by_data: float
-    by_size: float
+    by_data: float  # the slope by training data; 0 where all drafters have the same
+    by_size: float  # the slope by size; 0 where all drafters have the same
+    # by name of a coefficient, the 2.5 % and 97.5 % quantiles of the bootstrap
     intervals: Mapping[str, tuple[float, float]]
-    sizes: tuple[float, float]
-    data: tuple[float, float]
+    sizes: tuple[float, float]  # the smallest and the largest number of parameters measured
+    data: tuple[float, float]  # the same of the training data
 
     def accept_length(self, parameters: float, data: float) -> float:
-        """Return the expected accept length of a drafter, at least 1.
-
-        Raises:
-            ValueError: A size is more than 4 times outside the measured sizes.
-        """
+        """Return the expected accept length, at least 1; a size more than 4 times outside the measured sizes is an
+        error."""
         for name, value, (least, most) in (("parameters", parameters, self.sizes), ("data", data, self.data)):
             if not least / _REACH <= value <= most * _REACH:
                 raise ValueError(f"{name}: expected {least / _REACH:.3g} to {most * _REACH:.3g}, at most 4 times beyond the "
@@ -73,15 +56,9 @@ class SizingFit:
     def best_size(
         self, sizes: Iterable[float], data: float, *, target: float, draft: Callable[[float], float], length: int
     ) -> tuple[float, float]:
-        """Return the size with the most tokens per second, and these tokens per second.
-
-        Args:
-            sizes: The numbers of parameters to compare.
-            data: The training data of all of them.
-            target: Seconds of a pass that verifies a draft.
-            draft: From a number of parameters to the seconds of a drafting step.
-            length: Drafting steps of a round.
-        """
+        """Return the number of parameters with the most tokens per second, and these tokens per second. A pass that
+        verifies a draft takes `target` seconds, and each of the `length` drafting steps of a round `draft(parameters)`
+        seconds."""
 
         def rate(size: float) -> float:
             return self.accept_length(size, data) / (target + length * draft(size))
@@ -91,15 +68,7 @@ class SizingFit:
 
 
 def fit_sizes(drafters: Sequence[SizedDrafter], seed: int = 0) -> SizingFit:
-    """Fit the law to measured drafters by least squares.
-
-    Args:
-        drafters: At least 4 of them, of 2 different sizes or amounts of data.
-        seed: The seed of the bootstrap.
-
-    Raises:
-        ValueError: There are too few drafters, or all are alike.
-    """
+    """Fit the law by least squares to at least 4 measured drafters, of 2 different sizes or amounts of data."""
     if len(drafters) < 4:
         raise ValueError(f"drafters: expected at least 4 measured drafters, got {len(drafters)}; measure more sizes")
     rows = torch.tensor([(1.0, log(one.data), log(one.parameters)) for one in drafters], dtype=torch.float64)
@@ -130,12 +99,9 @@ def _solved(rows: Tensor, lengths: Tensor, varies: Tensor) -> Tensor:
 
 
 def drafters_of_bench(bench: Mapping[str, Any], data: Mapping[str, float] | None = None) -> list[SizedDrafter]:
-    """Return the trained drafters of a finished bench, a JSON object with `rows`.
-
-    Args:
-        bench: The bench. Rows without parameters or accept length are skipped.
-        data: By the method of a row, its training data; without it, the seconds of its training count.
-    """
+    """Return the trained drafters of a finished bench, a JSON object with `rows`; rows without parameters or accept
+    length are skipped. `data` is the training data by the method of a row; without it, the seconds of its training
+    count."""
     drafters = []
     for row in bench["rows"]:
         amount = row.get("training_seconds") if data is None else data.get(row["method"])
@@ -146,32 +112,19 @@ def drafters_of_bench(bench: Mapping[str, Any], data: Mapping[str, float] | None
 
 @dataclass(frozen=True, slots=True)
 class RoundTimes:
-    """The seconds of a round, fitted to measured drafters.
+    """The seconds of a round, fitted to measured drafters."""
 
-    Attributes:
-        target: The median seconds of a round without its draft.
-        base: The seconds of a draft that do not depend on the drafter's size.
-        per_parameter: The seconds of a draft for each parameter.
-    """
-
-    target: float
-    base: float
-    per_parameter: float
+    target: float  # the median seconds of a round without its draft
+    base: float  # the seconds of a draft that do not depend on the drafter's size
+    per_parameter: float  # the seconds of a draft for each parameter
 
     def draft(self, parameters: float) -> float:
-        """Return the seconds of a draft by a drafter of this size."""
         return self.base + self.per_parameter * parameters
 
 
 def round_times(rows: Sequence[Mapping[str, Any]]) -> RoundTimes:
-    """Fit the seconds of rounds to the rows of a bench by least squares; a slope below 0 counts as 0.
-
-    Args:
-        rows: At least 2 rows with parameters, seconds, target passes and the share of drafts.
-
-    Raises:
-        ValueError: There are fewer rows.
-    """
+    """Fit the seconds of rounds by least squares; a slope below 0 counts as 0. At least 2 rows need parameters,
+    seconds, target passes and the share of drafts."""
     timed = [row for row in rows if row.get("parameters") and row.get("target_passes") and row.get("draft_share")]
     if len(timed) < 2:
         raise ValueError(f"rows: expected at least 2 timed drafters, got {len(timed)}; bench more drafters")

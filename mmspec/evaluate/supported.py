@@ -21,21 +21,13 @@ UNTESTED_CLASS = "same code, untested"
 
 @dataclass(frozen=True, slots=True)
 class DraftForm:
-    """A form of draft that a rule may have to judge.
-
-    Attributes:
-        shape: The name of the form.
-        kind: The kind of distribution that the draft records.
-        drawn: How draft tokens are drawn from it.
-        siblings: Whether a node may have more than one child.
-        copies: Whether copied nodes may occur beside drawn nodes.
-    """
+    """A form of draft that a rule may have to judge."""
 
     shape: str
-    kind: str
-    drawn: str
-    siblings: bool
-    copies: bool = False
+    kind: str  # of distribution that the draft records
+    drawn: str  # how draft tokens are drawn from it
+    siblings: bool  # whether a node may have more than one child
+    copies: bool = False  # whether copied nodes may occur beside drawn nodes
 
     def rules(self, exact: bool) -> list[str]:
         """Return the exact or the relaxed rules that support this form, without the rule that chooses among others."""
@@ -63,25 +55,15 @@ FORMS = {one.shape: one for one in _DRAFT_FORMS}  # by their names in a method's
 
 @dataclass(frozen=True, slots=True)
 class DrafterRow:
-    """A drafter in the table of supported combinations.
+    """A drafter in the table of supported combinations."""
 
-    Attributes:
-        name: Its kind in saved files, or its name.
-        about: A line that describes it.
-        training: The training that it needs.
-        zoo: Its name in the zoo, "-" without weights.
-        drafts: The forms of its drafts.
-        sampled: The test of the distribution of sampled output.
-        models: The model classes that greedy output is tested on, None for all.
-    """
-
-    name: str
-    about: str
-    training: str
-    zoo: str
+    name: str  # its kind in saved files, or its name
+    about: str  # a line that describes it
+    training: str  # that it needs
+    zoo: str  # its name in the zoo, "-" without weights
     drafts: tuple[DraftForm, ...]
-    sampled: str
-    models: frozenset[str] | None = None
+    sampled: str  # the test of the distribution of sampled output
+    models: frozenset[str] | None = None  # the model classes that greedy output is tested on, None for all
 
 
 _TESTED = frozenset(f"{name}ForConditionalGeneration" for name in ("Llava", "LlavaNext", "Qwen2_5_VL", "Qwen3VL"))
@@ -103,7 +85,6 @@ def drafter_rows() -> list[DrafterRow]:
 
 
 def _training(one: MethodInfo) -> str:
-    """Return the training that a drafter needs, in words."""
     if "saved" in one.facts:
         return "per target: mmspec train vlm-drafter" if "trained" in one.facts else "none here: published files"
     return {("weights",): "that of the trained drafter", ("model",): "none of its own"}.get(one.needs, "none")
@@ -122,11 +103,9 @@ def model_records() -> list[dict]:
 
 @cache
 def greedy_table() -> dict:
-    """Return the results of the test suite for every causal and image-text class of transformers.
-
-    It holds the version of transformers, and by class the inputs, the outcomes by variant, those of a first use through
-    `mmspec.enable`, and the reasons. `python -m tests.vlm.classes` writes it; it is not edited by hand.
-    """
+    """Return the results of the test suite for every causal and image-text class of transformers. It holds the version
+    of transformers, and by class the inputs, the outcomes by variant, those of a first use through `mmspec.enable`, and
+    the reasons. `python -m tests.vlm.classes` writes it; it is not edited by hand."""
     return read_json(Path(__file__).with_name("greedy_table.json"))
 
 
@@ -153,10 +132,8 @@ def refused_records() -> list[dict]:
 
 
 def image_text_records() -> list[dict]:
-    """Return a record per image-text class of the installed transformers: tested, untested, or refused.
-
-    The reason says why it is refused, or which of its variants are.
-    """
+    """Return a record per image-text class of the installed transformers: tested, untested, or refused. The reason says
+    why it is refused, or which of its variants are."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as NAMES
 
     records, classes = [], greedy_table()["classes"]

@@ -55,7 +55,6 @@ def _continuous_rows() -> list[tuple[str, str, str, object, str]]:
 
 
 def continuous_records() -> list[dict]:
-    """Return a record per kind of model and decoding."""
     named = {kind: name for name, kind in CONTINUOUS_PIPELINES.items()}
     heads = ("model of vectors", "decoding", "asked by", "law", "tested by")
     rows = [(named[kind], name, text, _law(rule), tested) for kind, name, text, rule, tested in _continuous_rows()]
@@ -98,7 +97,6 @@ def _video_rows() -> list[tuple[str, str, str, object, str]]:
 
 
 def router_records() -> list[dict]:
-    """Return a record per kind of model and decoding."""
     return [
         {"videos of": kind, "decoding": decoding, "asked by": option, "law": _law(rule), "tested by": tested}
         for kind, decoding, option, rule, tested in _video_rows()

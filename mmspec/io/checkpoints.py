@@ -1,7 +1,5 @@
-"""The only loader of models, processors and tokenizers of transformers.
-
-No code of a checkpoint is run. Weights are safetensors. A missing weight is an error, since it would be random.
-"""
+"""The only loader of models, processors and tokenizers of transformers. No code of a checkpoint is run. Weights are
+safetensors. A missing weight is an error, since it would be random."""
 
 from __future__ import annotations
 
@@ -24,24 +22,10 @@ _NUMBER = re.compile(r"\.\d+(?=\.)")
 
 
 def load_model(kind: type, source: str | Path, *, local: bool = True, dtype: Any = "auto", **how: Any) -> Any:
-    """Load a model of transformers in eval mode.
-
-    Args:
-        kind: A model class, or an Auto class.
-        source: A folder, or a hub id with `local=False`.
-        local: Whether `source` is a folder.
-        dtype: A torch dtype, or "auto" for that of the files.
-        **how: Further arguments of `from_pretrained`. With `state_dict` and `config`, nothing is read from `source`,
-            which appears in errors only.
-
-    Returns:
-        The model. Unknown weights of the files are ignored, unless they show that the config is another model's.
-
-    Raises:
-        ValueError: The checkpoint would have to run code of its own, a file is damaged or missing, weights are missing
-            that nothing ties, or the files hold layers or biases that the config leaves out. The message names the
-            source.
-    """
+    """Load a model of transformers in eval mode, by its class or an Auto class, from a folder, or from a hub id with
+    `local=False`. `dtype` "auto" is that of the files. `how` are further arguments of `from_pretrained`; with
+    `state_dict` and `config`, nothing is read from `source`, which appears in errors only. Unknown weights of the files
+    are ignored, unless they show that the config is another model's."""
     state, where = how.get("state_dict"), source
     with _harmless(source):
         if state is not None:
@@ -68,17 +52,8 @@ def load_model(kind: type, source: str | Path, *, local: bool = True, dtype: Any
 
 
 def load_part(kind: type, source: str | Path, *, local: bool = True, **how: Any) -> Any:
-    """Load a config, generation config, tokenizer or processor of transformers.
-
-    Args:
-        kind: The class, or an Auto class.
-        source: A folder, or a hub id with `local=False`.
-        local: Whether `source` is a folder.
-        **how: Further arguments of `from_pretrained`, such as the name of a GGUF file.
-
-    Raises:
-        ValueError: The checkpoint would have to run code of its own, or a file is damaged or missing. The message names
-            the source.
+    """Load a config, generation config, tokenizer or processor of transformers, by its class or an Auto class, from a
+    folder, or from a hub id with `local=False`. `how` are arguments of `from_pretrained`, such as a GGUF file's name.
     """
     from transformers import GenerationConfig
 
@@ -89,17 +64,8 @@ def load_part(kind: type, source: str | Path, *, local: bool = True, **how: Any)
 
 
 def cast_weights(model: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """Cast a model to a precision as `from_pretrained(dtype=...)` does: its rotary frequencies keep their precision.
-
-    `Module.to` would round the frequencies too. In bfloat16, positions of a long prompt would then coincide.
-
-    Args:
-        model: Any model of transformers.
-        dtype: The precision of the weights.
-
-    Returns:
-        The same model.
-    """
+    """Cast a model to a precision in place, as `from_pretrained(dtype=...)` does. `Module.to` would round its rotary
+    frequencies too: in bfloat16, positions of a long prompt would then coincide."""
     rotary = [
         (module, name, value)
         for module in model.modules()
@@ -113,18 +79,8 @@ def cast_weights(model: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def _check_sizes(kind: type, config: Any, tensors: int, held: int, source: str | Path) -> None:
-    """Refuse a config that describes far more numbers than the files hold, before memory is allocated for them.
-
-    Args:
-        kind: The model class.
-        config: The config.
-        tensors: Number of tensors in the files.
-        held: Bytes of these tensors together.
-        source: The source, for the error.
-
-    Raises:
-        ValueError: The config describes too many numbers.
-    """
+    """Refuse a config that describes far more numbers than the files hold, before memory is allocated for them. `held`
+    is the bytes of the files' tensors together."""
 
     def make() -> Any:
         return kind.from_config(config, trust_remote_code=False) if hasattr(kind, "from_config") else kind(config)
@@ -136,7 +92,6 @@ def _check_sizes(kind: type, config: Any, tensors: int, held: int, source: str |
 
 
 def _check_folder(kind: type, folder: Path) -> None:
-    """Apply `_check_sizes` to the folder of a model."""
     from transformers import AutoConfig
 
     if files := weight_files(folder):  # without files, transformers reports which are missing
@@ -146,11 +101,6 @@ def _check_folder(kind: type, folder: Path) -> None:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files in the folder of a model.
-
-    Raises:
-        ValueError: The index of the shards is damaged.
-    """
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if whole.is_file() or not index.is_file():
         return [whole] if whole.is_file() else []
@@ -161,14 +111,9 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def foreign_weights(unexpected: Iterable[str], model: nn.Module) -> list[str]:
-    """Return the unexpected names that show that the weights are another model's.
-
-    These are entries of a module list that is shorter in the model, and weights or biases of modules that have none.
-
-    Args:
-        unexpected: Names without a place in the model, except those that the model declares as ignored.
-        model: The model.
-    """
+    """Return the unexpected names that show that the weights are another model's: entries of a module list that is
+    shorter in the model, and weights or biases of modules that have none. Names that the model ignores are no part of
+    them."""
     modules = dict(model.named_modules())
     foreign = []
     for name in sorted(unexpected):
@@ -200,7 +145,6 @@ def _harmless(source: str | Path) -> Iterator[None]:
 
 
 def _error_text(error: Exception, source: str | Path) -> str:
-    """Return the sentence for an error over the files of `source`."""
     reason = " ".join(str(error).split())
     if "custom code" in reason or "execute code" in reason:
         return (f"{source}: expected a model class of transformers, got a checkpoint that brings its own code, which is never "

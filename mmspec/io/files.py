@@ -19,17 +19,8 @@ LOCK = "lock"
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; move it to `path` on success and delete it on any error.
-
-    Works with every writer that accepts a path (safetensors, PIL, matplotlib). The suffix of `path` is kept.
-
-    Args:
-        path: The file to write.
-
-    Raises:
-        ValueError: The folder does not exist, or `path` is a folder or a device.
-        WriteError: The file cannot be written.
-    """
+    """Yield a temporary path beside `path`; move it to `path` on success and delete it on any error. Works with every
+    writer that accepts a path (safetensors, PIL, matplotlib). The suffix of `path` is kept."""
     final = destination(path)
     # not tempfile: only the owner could read its files, even after the rename
     temporary = final.with_name(f".{final.stem}.{secrets.token_hex(4)}{final.suffix}")
@@ -43,15 +34,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`; move it to `path` on success and delete it on any error.
-
-    Args:
-        path: The folder to write, which may exist as long as it is empty.
-
-    Raises:
-        ValueError: `path` exists and is not an empty folder, or the folder around it does not exist.
-        WriteError: The folder cannot be written.
-    """
+    """Yield a temporary folder beside `path`, new or empty; move it to `path` on success and delete it on any error."""
     final = Path(path).absolute()
     if final.exists() and not (final.is_dir() and not any(final.iterdir())):
         got = "a folder with files in it" if final.is_dir() else "a file"
@@ -70,14 +53,8 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def writing(path: str | os.PathLike[str], *temporary: Path) -> Iterator[None]:
-    """Convert a failed write of `path` inside the block to a `WriteError`, whatever the writer.
-
-    Errors over other files and broken pipes pass unchanged.
-
-    Args:
-        path: The file that the block writes.
-        *temporary: Paths that the block writes in place of `path`.
-    """
+    """Convert a failed write of `path`, or of `temporary` paths in its place, inside the block to a `WriteError`,
+    whatever the writer. Errors over other files and broken pipes pass unchanged."""
     mine = {"None", str(path), *map(str, temporary)}
     try:
         yield
@@ -96,13 +73,7 @@ def writing(path: str | os.PathLike[str], *temporary: Path) -> Iterator[None]:
 
 
 class WriteError(OSError):
-    """A file that could not be written. The message is a sentence with its name and the system's reason.
-
-    Args:
-        path: The file.
-        reason: The system's reason.
-        number: The system's error number; None where it is unknown.
-    """
+    """A file that could not be written, as a sentence with the system's reason; `number` is the system's error number."""
 
     def __init__(self, path: str | os.PathLike[str], reason: str, number: int | None):
         super().__init__(f"expected to write {str(path)!r}, got {reason!r}, make room or write somewhere else")
@@ -110,16 +81,8 @@ class WriteError(OSError):
 
 
 def append_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
-    """Append lines to a log, all of them or none.
-
-    Args:
-        path: The log, which is created where it is missing. No other process may write to it.
-        lines: The lines without line ends.
-
-    Raises:
-        WriteError: The log could not be written. It has the same content as before, so that no later line follows a
-            part of a line.
-    """
+    """Append lines, without line ends, to a log, all of them or none; no other process may write to it. On a
+    `WriteError` the log has the same content as before, so that no later line follows a part of a line."""
     rest = memoryview("".join(f"{line}\n" for line in lines).encode())
     with writing(path), open(path, "ab", buffering=0) as handle:
         length = handle.tell()
@@ -133,13 +96,7 @@ def append_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
 
 
 def whole_lines(path: str | os.PathLike[str]) -> list[str]:
-    """Return the lines of a log; [] where there is no file.
-
-    A last line without an end, which a killed writer leaves, is removed from the file too.
-
-    Raises:
-        ValueError: The file is no UTF-8 text.
-    """
+    """Return a log's lines, [] without a file; a last line without an end, of a killed writer, is removed."""
     path = Path(path)
     if not path.is_file():
         return []
@@ -157,13 +114,8 @@ def whole_lines(path: str | os.PathLike[str]) -> list[str]:
 
 @contextmanager
 def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Lock a folder to this process until the block ends; the folder is created where it is missing.
-
-    The lock is the system's, on the file `lock` in the folder. It ends with the process in every case.
-
-    Raises:
-        ValueError: Another process holds the lock.
-    """
+    """Lock a folder, made where it is missing, to this process until the block ends. The lock is the system's, on the
+    file `lock` in it, so it ends with the process in every case."""
     import fcntl
 
     folder = Path(folder)
@@ -185,11 +137,6 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def destination(path: str | os.PathLike[str]) -> Path:
-    """Return the resolved file of `path`.
-
-    Raises:
-        ValueError: `path` is a folder or a device, or its folder does not exist.
-    """
     final = Path(path).resolve()
     if final.is_dir():
         raise ValueError(f"expected a file name to write to, got the folder {str(path)!r}, name a file inside it")
@@ -209,28 +156,17 @@ def write_text_atomic(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_json_atomic(path: str | os.PathLike[str], value: Any) -> None:
-    """Write a value as indented JSON to a file atomically.
-
-    Raises:
-        ValueError: The value contains NaN or Inf, which JSON lacks.
-    """
+    """Write a value as indented JSON to a file atomically. NaN and Inf, which JSON lacks, are refused."""
     write_text_atomic(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
-    """Return the SHA-256 digest of a file as hexadecimal digits."""
     with open(path, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def encode_image(picture: Any, kind: str, **settings: Any) -> bytes:
-    """Encode a `PIL.Image` as a file in memory.
-
-    Args:
-        picture: The image.
-        kind: "PNG" or "GIF".
-        **settings: Arguments of `PIL.Image.save`.
-    """
+    """Encode a `PIL.Image` as a "PNG" or "GIF" file in memory; `settings` are arguments of `PIL.Image.save`."""
     buffer = io.BytesIO()
     picture.save(buffer, format=kind, **settings)
     return buffer.getvalue()

@@ -26,43 +26,25 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """A row of the table of tensors.
+    """A row of the table of tensors."""
 
-    Args:
-        name: The name in llama.cpp, such as "blk.0.attn_q.weight".
-        shape: In torch's order, the longest stride first.
-        kind: The name of the type, such as "Q4_1".
-        start: First byte in the file.
-        length: Bytes in the file.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    kind: str
-    start: int
-    length: int
+    name: str  # in llama.cpp, such as "blk.0.attn_q.weight"
+    shape: tuple[int, ...]  # in torch's order, the longest stride first
+    kind: str  # the name of the type, such as "Q4_1"
+    start: int  # first byte in the file
+    length: int  # bytes in the file
 
 
 @dataclass(frozen=True, slots=True)
 class GgufFile:
-    """Metadata and tensors of a GGUF file.
-
-    Args:
-        path: The file.
-        metadata: Key -> number, string, truth value or list of these.
-        tensors: In the order of the file.
-    """
+    """Metadata and tensors of a GGUF file."""
 
     path: Path
-    metadata: dict[str, Any]
-    tensors: tuple[GgufTensor, ...]
+    metadata: dict[str, Any]  # key -> number, string, truth value or list of these
+    tensors: tuple[GgufTensor, ...]  # in the order of the file
 
     def value(self, key: str, kind: type) -> Any:
-        """Return the metadata value of a key.
-
-        Raises:
-            ValueError: The key is missing or holds a value of another type.
-        """
+        """Return the metadata value of a key, which has to be of this type."""
         value = self.metadata.get(key)
         if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
             got = "none" if value is None else f"{value!r:.40}"
@@ -75,11 +57,7 @@ class GgufFile:
         return dict(Counter(tensor.kind for tensor in self.tensors).most_common())
 
     def dequantize(self, tensor: GgufTensor) -> np.ndarray:
-        """Return the numbers of a tensor.
-
-        Returns:
-            float32 in the tensor's shape. The array may be a view of the file and must not be written to.
-        """
+        """Return a tensor's numbers, float32 in its shape; they may be a view of the file: do not write to them."""
         import numpy as np  # imported late to keep the command line fast
 
         gguf = need_gguf()
@@ -91,11 +69,6 @@ class GgufFile:
 
 
 def need_gguf() -> ModuleType:
-    """Return the package `gguf`.
-
-    Raises:
-        ValueError: It is not installed.
-    """
     try:
         import gguf
     except ImportError as error:
@@ -112,17 +85,7 @@ def is_gguf(path: Path) -> bool:
 
 
 def read_gguf(path: Path) -> GgufFile:
-    """Read the header of a GGUF file.
-
-    Args:
-        path: The file.
-
-    Returns:
-        Metadata and tensors. All tensors lie within the file and are of types that can be dequantised.
-
-    Raises:
-        ValueError: The file is missing, is no GGUF file, is cut off or damaged, or holds a tensor of an unknown type.
-    """
+    """Read the header of a GGUF file. All tensors lie within the file and are of types that can be dequantised."""
     if not path.is_file():
         raise ValueError(f"{path}: expected a GGUF file, got none there; check the path")
     if not is_gguf(path):
@@ -176,7 +139,6 @@ def _places(table: list[tuple[str, tuple[int, ...], int, int]], start: int, size
 
 
 def _readable(kind: Any, number: int, name: str) -> Any:
-    """Return a tensor type if the package `gguf` can dequantise it."""
     import numpy as np
 
     gguf = need_gguf()
@@ -189,12 +151,7 @@ def _readable(kind: Any, number: int, name: str) -> Any:
 
 
 class _Cursor:
-    """A position in the bytes of a header. Every step is checked against the end of the file.
-
-    Args:
-        data: The bytes of the file.
-        at: The next byte to read.
-    """
+    """A position in the bytes of a header, `at` the next byte, checked against the end of the file at every step."""
 
     def __init__(self, data: mmap.mmap, at: int):
         self.data, self.at = data, at

@@ -1,5 +1,3 @@
-"""The config of a GGUF file: its metadata under transformers' names, by transformers' own table."""
-
 from __future__ import annotations
 
 from typing import Any
@@ -27,11 +25,7 @@ _LOW, _HIGH, _TRAINED_LENGTH = 1.0, 4.0, 8192
 
 
 def family_of(file: GgufFile) -> str:
-    """Return the architecture of the model in a file, one of `FAMILIES`.
-
-    Raises:
-        ValueError: It is another architecture, or the file is a part of a model.
-    """
+    """Return the architecture of the model in a file, one of `FAMILIES`."""
     family = file.value("general.architecture", str)
     if family not in FAMILIES:
         raise ValueError(f"{file.path}: expected a model of one of {', '.join(FAMILIES)}, got {family!r}; use transformers' "
@@ -43,20 +37,9 @@ def family_of(file: GgufFile) -> str:
 
 
 def config_of(file: GgufFile) -> Any:
-    """Return the config of the model in a file, equal to the config that transformers reads from it.
-
-    Two values are kept that transformers' loader drops: the width of Qwen3's heads, and the scaling of rotary
-    positions. Without the scaling, the model would compute another function.
-
-    Args:
-        file: The file.
-
-    Returns:
-        A `PreTrainedConfig` of transformers.
-
-    Raises:
-        ValueError: A key is missing or of another type, or the scaling of positions is not supported.
-    """
+    """Return the `PreTrainedConfig` of the model in a file: its metadata under transformers' names, by transformers'
+    own table. Two values are kept that transformers' loader drops: the width of Qwen3's heads, and the scaling of
+    rotary positions. Without the scaling, the model would compute another function."""
     from transformers import AutoConfig
 
     family = family_of(file)
@@ -79,7 +62,6 @@ def config_of(file: GgufFile) -> Any:
 
 
 def _renamed(file: GgufFile, family: str) -> dict[str, Any]:
-    """Return the metadata that transformers' table knows, under its names."""
     from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
 
     tables = {prefix: GGUF_CONFIG_MAPPING[prefix] for prefix in ("general", "tokenizer")}
@@ -96,7 +78,6 @@ def _renamed(file: GgufFile, family: str) -> dict[str, Any]:
 
 
 def _scale_positions(config: Any, file: GgufFile, family: str) -> None:
-    """Copy the scaling of rotary positions from the file to the config."""
     factors = next((tensor for tensor in file.tensors if tensor.name == ROPE_FACTORS), None)
     kind = file.metadata.get(f"{family}.rope.scaling.type", "none")
     # Gemma 3 scales its full attention layers only, and has settings for each type of layer
@@ -113,14 +94,8 @@ def _scale_positions(config: Any, file: GgufFile, family: str) -> None:
 
 
 def _llama3_scaling(factors: np.ndarray, theta: float, width: int, file: GgufFile) -> dict[str, Any]:
-    """Return the settings of Llama 3's scaling that produce these divisors of the rotary frequencies.
-
-    Args:
-        factors: float32 [width / 2].
-        theta: The base of the frequencies.
-        width: The width of a head.
-        file: The file, for errors.
-    """
+    """Return the settings of Llama 3's scaling that produce these divisors of the rotary frequencies, float32 [width /
+    2] for heads of this width and frequencies of the base `theta`."""
     factor = float(factors.max())
     length = 2 * np.pi * theta ** (np.arange(0, width, 2) / width)  # wavelengths in tokens
     share = np.clip((_TRAINED_LENGTH / length - _LOW) / (_HIGH - _LOW), 0, 1)
@@ -133,11 +108,7 @@ def _llama3_scaling(factors: np.ndarray, theta: float, width: int, file: GgufFil
 
 
 def generation_config_of(file: GgufFile, config: Any) -> Any:
-    """Return the generation config: the tokens of the config, and every token that ends a turn.
-
-    Raises:
-        ValueError: A token is not in the vocabulary.
-    """
+    """Return the generation config: the tokens of the config, and every token that ends a turn."""
     from transformers import GenerationConfig
 
     generation = GenerationConfig.from_model_config(config)

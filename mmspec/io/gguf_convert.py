@@ -1,5 +1,3 @@
-"""Conversion of a GGUF file to a transformers folder: float weights in safetensors, config, tokenizer and a card."""
-
 from __future__ import annotations
 
 import json
@@ -27,22 +25,9 @@ _SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad
 def convert_gguf(
     file: str | Path, out: str | Path, *, dtype: torch.dtype = torch.float32, source: dict[str, Any] | None = None
 ) -> Path:
-    """Convert a GGUF file to a folder for `from_pretrained`. The weights equal those of transformers' GGUF loader.
-
-    Args:
-        file: A whole model of one of `mmspec.io.gguf_config.FAMILIES`, in tensor types that the package `gguf`
-            dequantises.
-        out: The folder to write, new or empty. It is complete or absent afterwards.
-        dtype: The dtype of the written weights.
-        source: Further facts about the origin of the file, for the card.
-
-    Returns:
-        The folder.
-
-    Raises:
-        ValueError: The file is damaged, cut off, or of another architecture, the package `gguf` is missing, or the
-            folder has files in it.
-    """
+    """Convert a GGUF file of one of `FAMILIES` to a folder for `from_pretrained`: safetensors, config, tokenizer and a
+    card. The weights equal those of transformers' GGUF loader. `out` is new or empty, and complete or absent
+    afterwards. `source` has further facts about the origin of the file, for the card."""
     from transformers import AutoModelForCausalLM
 
     need_gguf()
@@ -63,11 +48,7 @@ def convert_gguf(
 
 
 def _tokenizer(file: GgufFile) -> Any:
-    """Return the tokenizer that transformers builds from the metadata, with the special tokens of the file.
-
-    Raises:
-        ValueError: The tokenizer is missing or of an unknown type, or a special token is not in the vocabulary.
-    """
+    """Return the tokenizer that transformers builds from the metadata, with the special tokens of the file."""
     from transformers import PreTrainedTokenizerFast
 
     if (kind := file.value("tokenizer.ggml.model", str)) not in _TOKENIZERS:
@@ -89,15 +70,7 @@ def _tokenizer(file: GgufFile) -> Any:
 
 
 def parameter_names(file: GgufFile, model: nn.Module) -> dict[str, str]:
-    """Return file tensor -> model parameter, by the table of the package `gguf` that transformers uses too.
-
-    Args:
-        file: The file.
-        model: The model of its config, which may be on the meta device.
-
-    Raises:
-        ValueError: The file lacks a tensor of the model, or has an unknown tensor or a tensor of another shape.
-    """
+    """Return file tensor -> parameter of a model, also on the meta device, by the table of the package `gguf`."""
     gguf = need_gguf()
     family = family_of(file)
     kind = next(kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == family)
@@ -127,13 +100,8 @@ def parameter_names(file: GgufFile, model: nn.Module) -> dict[str, str]:
 
 
 def _write_weights(header: GgufFile, model: nn.Module, names: dict[str, str], dtype: torch.dtype, path: Path) -> int:
-    """Write the weights as a safetensors file, with one tensor in memory at a time.
-
-    The library's own writer needs all tensors at once, four to eight times the size of the GGUF file.
-
-    Returns:
-        The number of parameters.
-    """
+    """Write the weights as a safetensors file, with one tensor in memory at a time, and return the number of
+    parameters. The library's own writer needs all tensors at once, four to eight times the size of the GGUF file."""
     state = model.state_dict()
     shapes = {name: state[name].shape for name in names.values()}
     table: dict[str, Any] = {"__metadata__": {"format": "pt"}}

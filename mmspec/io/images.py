@@ -33,26 +33,16 @@ _DECODE_ERRORS = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeE
 
 
 class ImageError(ValueError):
-    """An image was refused. The message is one sentence: the file, the expected and the actual input, and the remedy."""
+    """An image was refused, by a sentence with the file, the expected and the actual input, and the remedy."""
 
 
 def open_image(
     source: str | os.PathLike[str] | bytes, *, max_pixels: int = MAX_PIXELS, max_bytes: int = MAX_BYTES
 ) -> Image.Image:
-    """Read a still image as an 8-bit RGB `PIL.Image` without metadata, upright and with alpha on white.
-
-    The limits are checked before anything is decoded. Of 16 bits per channel the upper eight remain. CMYK is converted
-    by Pillow, without a colour profile.
-
-    Args:
-        source: A path, or the bytes of a file: PNG, JPEG or WebP with a single frame, at least 4x4 pixels, and a longer
-            side of at most 200 times the shorter.
-        max_pixels: The most pixels allowed.
-        max_bytes: The most bytes allowed.
-
-    Raises:
-        ImageError: The image is not admitted, damaged, or cannot be read.
-    """
+    """Read a still image, a path or the bytes of a file, as an 8-bit RGB `PIL.Image` without metadata, upright and with
+    alpha on white. It is PNG, JPEG or WebP with a single frame, at least 4x4 pixels, and a longer side of at most 200
+    times the shorter. The limits are checked before anything is decoded. Of 16 bits per channel the upper eight remain.
+    CMYK is converted by Pillow, without a colour profile."""
     for label, limit in (("max_pixels", max_pixels), ("max_bytes", max_bytes)):
         if limit < 1:
             raise ValueError(f"expected {label} of at least 1, got {limit}, pass a positive limit")
@@ -74,16 +64,8 @@ def open_image(
 
 
 def check_images(pictures: object, name: str = "images") -> list[Image.Image]:
-    """Check the pictures of a request and return them as `check_image` does.
-
-    Args:
-        pictures: A sequence of pictures; or an array or a tensor that stacks them, [N, H, W, C] or [N, C, H, W].
-        name: The argument that the error names.
-
-    Raises:
-        ValueError: The pictures are anything else, such as a single picture.
-        ImageError: (a ValueError) `check_image` refuses a picture.
-    """
+    """Check the pictures of a request as `check_image` does: a sequence, or an array or a tensor [N, H, W, C] or [N, C,
+    H, W]. The error names the argument `name`."""
     is_stack = isinstance(pictures, np.ndarray | Tensor)
     if is_stack and pictures.ndim != 4:
         raise ValueError(f"{name}: expected a list of pictures or a stack [N, H, W, C], got the shape "
@@ -94,21 +76,10 @@ def check_images(pictures: object, name: str = "images") -> list[Image.Image]:
 
 
 def check_image(picture: object, name: str = "images") -> Image.Image:
-    """Check a picture that a caller has opened, and return it in 8-bit RGB, upright and with alpha on white.
-
-    Processors would fetch addresses, read paths, scale floats twice, clip 16-bit pictures to white, and ignore the
-    rotation of photographs.
-
-    Args:
-        picture: A PIL image; or an array or a tensor, [H, W], [H, W, C] or [C, H, W] with C from 1 to 4, also in a batch
-            with this picture alone. Its values are those of 8 bits in any type, 0..1 in floats, 16 bits in uint16, or
-            truth values.
-        name: The argument that the error names.
-
-    Raises:
-        ImageError: The picture is of another type, such as a string, is outside the limits of `open_image`, is damaged,
-            or its values do not show their range.
-    """
+    """Check a picture that a caller has opened, and return it in 8-bit RGB, upright and with alpha on white. Processors
+    would fetch addresses, read paths, scale floats twice, clip 16-bit pictures to white, and ignore the rotation of
+    photographs. It is a PIL image; or an array or a tensor, [H, W], [H, W, C] or [C, H, W] with C from 1 to 4, also as
+    a batch of 1. Its values are those of 8 bits in any type, 0..1 in floats, 16 bits in uint16, or truth values."""
     if isinstance(picture, np.ndarray | Tensor):
         picture = _picture_of(picture, name)
     elif not isinstance(picture, Image.Image):
@@ -127,9 +98,7 @@ def check_image(picture: object, name: str = "images") -> Image.Image:
 
 def upright_rgb(picture: Image.Image, name: str = "images", *, is_deep: bool = False) -> Image.Image:
     """Return the picture in 8-bit RGB, rotated by its EXIF orientation, with alpha on white; itself if nothing changes.
-
-    `is_deep` says that a wide mode holds 16 bits, as a file's header does; otherwise its values have to show it.
-    """
+    `is_deep` says that a wide mode holds 16 bits, as a file's header does; otherwise its values have to show it."""
     if picture.mode == "RGB" and not picture.has_transparency_data and _orientation(picture) == UPRIGHT:
         return picture
     upright = ImageOps.exif_transpose(picture)

@@ -1,8 +1,5 @@
-"""Weights in eight bits: matrices as int8 rows, each with a scale, in half the space of float16.
-
-Suited to weights that only drafts depend on: a rounded drafter has a slightly lower acceptance rate, and the output is
-unchanged.
-"""
+"""Weights in eight bits: matrices as int8 rows, each with a scale, in half the space of float16. Suited to weights that
+only drafts depend on: a rounded drafter has a slightly lower acceptance rate, and the output is unchanged."""
 
 from __future__ import annotations
 
@@ -16,18 +13,8 @@ _LARGEST = 127
 
 
 def quantise_rows(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Quantise the tensors of a state dict to eight bits.
-
-    Args:
-        state: Tensors by name.
-
-    Returns:
-        Float tensors of two or more axes as int8 of the same shape, with a float32 scale for each index of the first
-            axis. Other float tensors are float16; integers and booleans are unchanged.
-
-    Raises:
-        ValueError: A tensor has the name of another tensor's scale.
-    """
+    """Return float tensors of two or more axes as int8 of the same shape, with a float32 scale for each index of the
+    first axis. Other float tensors are float16; integers and booleans are unchanged."""
     stored: dict[str, Tensor] = {}
     for name, value in state.items():
         if name.endswith(SCALE) and name.removesuffix(SCALE) in state:
@@ -47,17 +34,7 @@ def quantise_rows(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def restore_rows(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Restore the tensors of `quantise_rows`.
-
-    Args:
-        stored: Tensors by name, possibly on the meta device.
-
-    Returns:
-        Tensors in float32 where they were in eight bits; others unchanged.
-
-    Raises:
-        ValueError: A scale does not fit its tensor.
-    """
+    """Return the tensors of `quantise_rows`, also of the meta device, in float32 where they were in eight bits."""
     state = {}
     for name, value in stored.items():
         if name.endswith(SCALE) and _is_quantised(stored, name.removesuffix(SCALE)):

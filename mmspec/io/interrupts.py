@@ -12,13 +12,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(KeyboardInterrupt):
-    """A run that a signal ended after its state was saved.
-
-    Args:
-        kept: The saved state and its place, in words: the message.
-        number: The signal. A command ends with status 128 + its number.
-        resumes: Whether the same call continues from the saved state.
-    """
+    """A run that a signal ended after its state was saved. The message `kept` is the saved state and its place, in
+    words. A command ends with status 128 + `number`, the signal. If it `resumes`, the same call continues."""
 
     def __init__(self, kept: str, number: int = signal.SIGINT, resumes: bool = True):
         super().__init__(kept)
@@ -38,11 +33,7 @@ def restore_interrupts() -> None:
 
 
 class StopRequest:
-    """A request to stop a run.
-
-    Attributes:
-        signal: The signal that arrived; 0 for none.
-    """
+    """A request to stop a run; `signal` is the signal that arrived, 0 for none."""
 
     __slots__ = ("signal",)
 
@@ -52,14 +43,9 @@ class StopRequest:
 
 @contextmanager
 def stop_requests(loud: bool = True) -> Iterator[StopRequest]:
-    """Record the first SIGINT or SIGTERM inside the block; a second signal has its usual effect.
-
-    The run checks the request where it can stop. Ignored signals stay ignored. Outside the main thread, which alone
-    receives signals, nothing changes.
-
-    Args:
-        loud: Whether to log a warning that the run will stop.
-    """
+    """Record the first SIGINT or SIGTERM inside the block; a second signal has its usual effect. The run checks the
+    request where it can stop; `loud` logs that it will. Ignored signals stay ignored. Outside the main thread, which
+    alone receives signals, nothing changes."""
     import logging  # late, since the command line imports this file before it handles signals
 
     request = StopRequest()

@@ -1,8 +1,4 @@
-"""Weights from files to modules, with all checks before memory is allocated.
-
-`load_module` fills a module from a safetensors file, and `fill_from_state_dict` from a published state dict. `unpickle`
-is the only function that opens pickled checkpoints, for the commands that convert them.
-"""
+"""Weights from files to modules, with all checks before memory is allocated."""
 
 from __future__ import annotations
 
@@ -28,22 +24,8 @@ _FILLS = (torch.Tensor.normal_, nn.init.normal_)
 
 
 def load_module(make: Callable[[], Module], file: str | Path) -> Module:
-    """Fill the module of a config from a safetensors file.
-
-    The module is first constructed without memory and compared with the header of the file, so that a mismatch costs no
-    memory, whatever the sizes in the config.
-
-    Args:
-        make: Constructs the module of the config.
-        file: The safetensors file.
-
-    Returns:
-        The module in float32 and eval mode.
-
-    Raises:
-        ValueError: The file is damaged, a tensor is missing, unknown, misshapen or NaN or Inf, or integers are stored
-            in place of floats or the reverse. The message names the file.
-    """
+    """Fill the module that `make` constructs from a safetensors file, in float32 and eval mode. The module is first
+    made without memory and compared with the file's header: a mismatch costs no memory, whatever the config's sizes."""
     file = Path(file)
     with naming(file):
         shapes = restore_rows(read_shapes(file))
@@ -65,16 +47,7 @@ def load_module(make: Callable[[], Module], file: str | Path) -> Module:
 
 
 def sketch(make: Callable[[], Module], tensors: int, source: str | Path) -> Module:
-    """Construct a module on the meta device.
-
-    Args:
-        make: Constructs the module.
-        tensors: Number of tensors in the file. A module with far more tensors is refused early.
-        source: The source of the config, for the error.
-
-    Raises:
-        ValueError: The config has sizes that no tensor can have, or more parts than the file can fill.
-    """
+    """Construct a module on the meta device. A module with far more than the `tensors` of its file is refused early."""
     try:
         with _Counted(_MADE * (tensors + 50)), torch.device("meta"):
             return make()
@@ -90,12 +63,7 @@ def sketch(make: Callable[[], Module], tensors: int, source: str | Path) -> Modu
 
 
 def mismatch(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
-    """Describe the difference between given tensors and those of a module; "" where they match.
-
-    Args:
-        own: The tensors of the module.
-        given: The tensors to compare.
-    """
+    """Return the difference between given tensors and those of a module; "" where they match."""
     missing, unknown = [name for name in own if name not in given], [name for name in given if name not in own]
     misfits = [
         f"{name} of shape {tuple(value.shape)} instead of {tuple(own[name].shape)}"
@@ -127,10 +95,8 @@ class _TooManyError(Exception):
 
 
 class _Counted(TorchFunctionMode):
-    """Stop the construction of a module after a number of tensors, since a list of 10^9 layers would never end.
-
-    It raises only in functions that create tensors: other calls may be the exit of a `no_grad`.
-    """
+    """Stop the construction of a module after a number of tensors, since a list of 10^9 layers would never end. It
+    raises only in functions that create tensors: other calls may be the exit of a `no_grad`."""
 
     def __init__(self, most: int):
         super().__init__()
@@ -148,19 +114,8 @@ class _Counted(TorchFunctionMode):
 
 
 def fill_from_state_dict(model: Module, weights: Mapping[str, Tensor], wide: str = "") -> Module:
-    """Assign a state dict to a model, without a copy where all weights have the same dtype.
-
-    Args:
-        model: The model.
-        weights: Its weights by name.
-        wide: Suffix of the names of weights that are never float16; "" for none.
-
-    Returns:
-        The model, frozen and in eval mode.
-
-    Raises:
-        ValueError: A tensor is missing, unknown or misshapen.
-    """
+    """Assign a state dict to a model, without a copy where all weights have the same dtype; return it frozen and in
+    eval mode. `wide` is a suffix of the names of weights that are never float16, "" for none."""
     check_weights(model.state_dict(), weights)
     wide_names = {name for name in weights if wide and name.endswith(wide)}
     dtype = next(value for name, value in weights.items() if name not in wide_names).dtype
@@ -172,26 +127,14 @@ def fill_from_state_dict(model: Module, weights: Mapping[str, Tensor], wide: str
 
 
 def check_weights(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
-    """Check that `weights` belong to a module with the tensors `own`.
-
-    Raises:
-        ValueError: A tensor is missing, unknown or misshapen.
-    """
+    """Refuse `weights` that do not belong to a module with the tensors `own`."""
     if wrong := mismatch(own, weights):
         raise ValueError(f"sd: expected every published key in the shapes of the config, and no other, got {wrong}; pass the "
                          "whole state dict and the config it was made with")  # fmt: skip
 
 
 def unwrap_state(state: Mapping[str, Any], wrappers: Sequence[str]) -> Mapping[str, Tensor]:
-    """Return the tensors of a checkpoint from under wrappers such as "model" or "ema", which may be nested.
-
-    Args:
-        state: A state dict, raw or wrapped.
-        wrappers: Keys that may hold the state dict, in order of preference.
-
-    Raises:
-        ValueError: The state dict is empty or holds something that is no tensor.
-    """
+    """Return the tensors under wrappers such as "model" or "ema", in order of preference, which may be nested."""
     while wrapper := next((name for name in wrappers if isinstance(state.get(name), Mapping)), None):
         state = state[wrapper]
     strange = sorted(str(name) for name, value in state.items() if not isinstance(value, Tensor))
@@ -217,11 +160,8 @@ def count_modules(weights: Mapping[str, Tensor], pattern: str) -> int:
 
 
 def unpickle(path: Path) -> Mapping[str, Any]:
-    """Load a .pt or .pth file of tensors, plain containers and the command line of its training; no code is run.
-
-    Raises:
-        ValueError: The file is missing or holds anything else.
-    """
+    """Load a .pt or .pth file of tensors, plain containers and the command line of its training; no code is run. It
+    alone opens pickles, for the commands that convert them."""
     if not path.is_file():
         raise ValueError(f"{path}: expected a checkpoint file, got none there; check the path")
     try:

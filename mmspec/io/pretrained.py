@@ -1,8 +1,5 @@
-"""Saving and loading of trained modules: our own folders, and the configs and state dicts of published drafters.
-
-Our own folder holds config.json and one safetensors file only. Published names and fields are converted to those of a
-DraftLayer.
-"""
+"""Saving and loading of trained modules: our own folders, which hold config.json and one safetensors file only, and
+published drafters, whose names and fields are converted to those of a DraftLayer."""
 
 from __future__ import annotations
 
@@ -27,14 +24,8 @@ CONFIG, WEIGHTS, FORMAT = "config.json", "model.safetensors", 1
 
 
 class Pretrained(nn.Module):
-    """Base of trained drafters, which are saved as a config and weights.
-
-    Each domain has a root class with its own `kinds`. A subclass sets `kind` and `config_class`, has its config as the
-    only argument, and is registered in `kinds`.
-
-    Args:
-        config: The config, a dataclass.
-    """
+    """Base of trained drafters, saved as a config and weights. Each domain has a root class with its own `kinds`. A
+    subclass sets `kind` and `config_class`, has its config, a dataclass, as the only argument, and is in `kinds`."""
 
     kind: ClassVar[str]
     config_class: ClassVar[type]
@@ -50,13 +41,8 @@ class Pretrained(nn.Module):
         self.config = config
 
     def save_pretrained(self, folder: str | Path, *, dtype: object = None) -> None:
-        """Write config.json and model.safetensors to a folder.
-
-        Args:
-            folder: The folder, which is created where it is missing.
-            dtype: The torch dtype of the stored weights; int8 stores matrices in eight bits with a scale per row. None
-                keeps their own.
-        """
+        """Write config.json and model.safetensors to a folder, which is made where it is missing. `dtype` is that of
+        the stored weights; int8 stores matrices in eight bits with a scale per row. None keeps their own."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         state = {name: value.detach() for name, value in self.state_dict().items()}
@@ -71,12 +57,7 @@ class Pretrained(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> Self:
-        """Load a folder of `save_pretrained`, in float32 and eval mode.
-
-        Raises:
-            ValueError: A file is missing or damaged, the kind or a field is unknown, a field has a wrong type, or the
-                weights do not fit the config or are NaN or Inf. The message names the file.
-        """
+        """Load a folder of `save_pretrained`, in float32 and eval mode."""
         folder = Path(folder)
         for name in (CONFIG, WEIGHTS):
             if not (folder / name).is_file():
@@ -94,11 +75,7 @@ class Pretrained(nn.Module):
 
 
 def from_zoo(path_or_repo: str | Path) -> Any:
-    """Load the zoo's "zoo:NAME"; return None for any other text.
-
-    Raises:
-        ValueError: The zoo has no such name.
-    """
+    """Load the zoo's "zoo:NAME"; return None for any other text."""
     if not str(path_or_repo).startswith(ZOO):
         return None
     # imported by name, since the zoo imports this module
@@ -111,15 +88,8 @@ def _as(value: Tensor, dtype: object) -> Tensor:
 
 
 def folder_of(path_or_repo: str | Path, patterns: Sequence[str] = ("*.json", "*.safetensors")) -> Path:
-    """Return the folder of weights.
-
-    Args:
-        path_or_repo: A folder, the id of a hub repository (the only case that uses the network), or "zoo:NAME".
-        patterns: The files to fetch from a repository.
-
-    Raises:
-        ValueError: The text is none of these, or the zoo has no weights of that name.
-    """
+    """Return the folder of weights: a folder, the id of a hub repository (the only case that uses the network), or
+    "zoo:NAME". `patterns` are the files to fetch from a repository."""
     if not isinstance(path_or_repo, str | Path):
         raise ValueError(
             f"path_or_repo: expected a folder or a hub id 'owner/name', got {path_or_repo!r:.60}; pass either"
@@ -146,15 +116,7 @@ SCALED = ("linear", "llama3", "yarn")  # scaled positions whose frequencies are 
 
 
 def drafter_sizes(config: Mapping[str, Any], rotations: Collection[str] = PLAIN) -> dict[str, Any]:
-    """Return the sizes of a drafter from a published config; absent fields have the defaults of the public classes.
-
-    Args:
-        config: The published config.
-        rotations: The supported kinds of rotary positions; see `rotary_fields`.
-
-    Raises:
-        ValueError: A field is missing, or has a value that no public drafter has.
-    """
+    """Return the sizes in a published config, else the public classes' defaults; see `rotary_fields` for `rotations`."""
     needed = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
     missing = [name for name in needed if name not in config]
     if missing:
@@ -179,25 +141,14 @@ def drafter_sizes(config: Mapping[str, Any], rotations: Collection[str] = PLAIN)
 
 
 def rotary_base(config: Mapping[str, Any], rotations: Collection[str] = PLAIN) -> float:
-    """Return the base of unscaled rotary positions; see `rotary_fields`."""
     return rotary_fields(config, rotations)["rope_theta"]
 
 
 def rotary_fields(config: Mapping[str, Any], rotations: Collection[str]) -> dict[str, Any]:
-    """Return the rotary positions of a config: from `rope_parameters`, `rope_scaling` (older files) or the config.
-
-    Args:
-        config: The fields of a Llama or Qwen config.
-        rotations: The supported kinds: PLAIN; ONE_AXIS where the public code gives all axes of M-RoPE the same
-            position, so that its sections have no effect; and any of SCALED.
-
-    Returns:
-        `rope_theta`, the base, and `rope_scaling`, the fields of scaled positions or {}.
-
-    Raises:
-        ValueError: The kind is not supported, a part of each head is not rotated, or kinds of layers have different
-            bases.
-    """
+    """Return `rope_theta`, the base, and `rope_scaling`, the fields of scaled positions or {}, of a Llama or Qwen
+    config. They are in `rope_parameters`, `rope_scaling` (older files) or the config. Of `rotations`, the supported
+    kinds, ONE_AXIS is for public code that gives all axes of M-RoPE the same position, so that its sections have no
+    effect."""
     base, scaling = config.get("rope_theta"), {}
     partial = {"partial_rotary_factor": config.get("partial_rotary_factor")}
     for name in ("rope_scaling", "rope_parameters"):  # newer files have the second, which takes precedence
@@ -235,12 +186,8 @@ def _scaling(config: Mapping[str, Any], rope: Mapping[str, Any], kind: str) -> d
 
 
 def layer_names(prefix: str, qkv_bias: bool = False) -> dict[str, tuple[str, ...]]:
-    """Map our names of a DraftLayer's weights to the published names that are stacked into each.
-
-    Args:
-        prefix: Prefix of the published layer, "layers.0." or "midlayer.".
-        qkv_bias: Whether the attention has biases.
-    """
+    """Map our names of a DraftLayer's weights to the published names that are stacked into each. `prefix` is that of
+    the published layer, "layers.0." or "midlayer."."""
     attention, mlp = f"{prefix}self_attn.", f"{prefix}mlp."
     names = {
         "layer.qkv.weight": tuple(f"{attention}{x}_proj.weight" for x in "qkv"),
@@ -260,17 +207,8 @@ def fill_drafter(
     names: Mapping[str, tuple[str, ...]],
     unused: Iterable[str] = (EMBEDDING,),
 ) -> nn.Module:
-    """Load published tensors into a drafter, converted to its dtypes.
-
-    Args:
-        drafter: The drafter.
-        state: The published tensors by name.
-        names: Our name -> the published names whose rows are stacked into it.
-        unused: Published names that are ignored (the embedding is the target's).
-
-    Raises:
-        ValueError: A key is missing or unknown, a shape does not fit, or a tensor has NaN or Inf. The message lists all
-            such keys or shapes.
+    """Load published tensors into a drafter, converted to its dtypes. `names` maps our name to the published names
+    whose rows are stacked into it; `unused` are ignored (the embedding is the target's). The error lists all misfits.
     """
     if odd := [name for name, value in state.items() if name.endswith("weight") and value.dtype not in _FLOATS]:
         raise ValueError(

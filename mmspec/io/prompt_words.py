@@ -10,7 +10,6 @@ _LONGEST = 16  # tokens of a word
 
 
 def tokenizer_of(pipeline: Any) -> Any:
-    """Return the tokenizer of a pipeline's prompts, None where it has none."""
     encoder = getattr(pipeline, "encoder", None) or getattr(pipeline.model, "captions", None)
     return getattr(encoder, "tokenizer", None)
 

@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 def read_text(path: str | Path) -> str:
-    """Read a UTF-8 text file, without the byte order mark that some editors write.
-
-    Raises:
-        ValueError: The file is missing, cannot be read or is no UTF-8 text.
-    """
+    """Read a UTF-8 text file, without the byte order mark that some editors write."""
     content = _bytes(path, "a text file")
     try:
         return content.decode("utf-8").removeprefix("\ufeff")
@@ -29,11 +25,7 @@ def read_text(path: str | Path) -> str:
 
 
 def read_json(path: str | Path) -> dict[str, Any]:
-    """Read a file with a JSON object.
-
-    Raises:
-        ValueError: The file is missing or holds anything else.
-    """
+    """Read a file with a JSON object."""
     return _object(_bytes(path, "a JSON file"), f"{path}")
 
 
@@ -56,15 +48,8 @@ def _bytes(path: str | Path, what: str) -> bytes:
 
 
 def read_json_lines(path: str | Path, *, torn: bool = False) -> list[dict[str, Any]]:
-    """Read the JSON objects of a file with an object per line; lines without any text are left out.
-
-    Args:
-        path: The file.
-        torn: Whether to ignore a last line without an end, which a killed writer leaves, instead of refusing it.
-
-    Raises:
-        ValueError: The file is missing, or a line holds anything else.
-    """
+    """Read the JSON objects of a file with an object a line; blank lines are left out. `torn` ignores a last line
+    without an end, which a killed writer leaves."""
     return [record for _, record in read_placed_lines(path, torn=torn)]
 
 
@@ -90,11 +75,7 @@ def _object(text: str | bytes, place: str, form: str = "JSON") -> dict[str, Any]
 
 @contextmanager
 def open_tensors(path: str | Path) -> Iterator[Any]:
-    """Open a safetensors file with `safetensors.safe_open`: tensors are read on demand.
-
-    Raises:
-        ValueError: The file is missing, damaged or no safetensors file, or a requested tensor is missing.
-    """
+    """Open a safetensors file with `safetensors.safe_open`: tensors are read on demand."""
     from safetensors import SafetensorError, safe_open
 
     path = Path(path)
@@ -109,21 +90,12 @@ def open_tensors(path: str | Path) -> Iterator[Any]:
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
-    """Read all tensors of a safetensors file.
-
-    Raises:
-        ValueError: See `open_tensors`.
-    """
     with open_tensors(path) as file:
         return {name: file.get_tensor(name) for name in file.keys()}
 
 
 def read_shapes(path: str | Path) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file on the meta device: shapes and dtypes from its header only.
-
-    Raises:
-        ValueError: See `open_tensors`.
-    """
+    """Return the tensors of a safetensors file on the meta device: shapes and dtypes from its header only."""
     import torch
 
     with open_tensors(path) as file:

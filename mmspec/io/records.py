@@ -1,7 +1,5 @@
 """Records of requests in files of data: their fields, and conversations in the forms of LLaVA and of `messages`.
-
-Training and evaluation read the same records. A field that no reader uses is refused by its name.
-"""
+Training and evaluation read the same records. A field that no reader uses is refused by its name."""
 
 from __future__ import annotations
 
@@ -142,7 +140,6 @@ def _turns_in(place: str, field: str, value: Any) -> list[_ReadTurn]:
 
 
 def _turn(place: str, field: str, role: str, content: Any) -> _ReadTurn:
-    """Return a turn with a text, or with a list of parts, as its content."""
     images, text = [], content
     if isinstance(content, list):
         pieces = []
@@ -199,7 +196,6 @@ def _shown(place: str, names: tuple[str, ...], marks: tuple[str | None, ...]) ->
 
 
 def record_digest(record: Mapping[str, Any], files: Sequence[Path]) -> str:
-    """Return a hash of a record and of the contents of its files."""
     contents = [json.dumps(record, sort_keys=True), *map(contents_digest, files)]
     return hashlib.sha256("\n".join(contents).encode()).hexdigest()
 

@@ -1,9 +1,6 @@
-"""Validation of external values: the fields of config files and the arguments of callers.
-
-All rules for numbers, whole numbers and truth values are here. In Python, True is the number 1, every text has a truth
-value, and NaN passes comparisons that do not expect it. Without a check, a value of a wrong type would silently change
-a result.
-"""
+"""Validation of external values: the fields of config files and the arguments of callers, whose `name` is for the
+error. In Python, True is the number 1, every text has a truth value, and NaN passes comparisons that do not expect it.
+Without a check, a value of a wrong type would silently change a result."""
 
 from __future__ import annotations
 
@@ -28,17 +25,8 @@ _LARGEST = 2**63 - 1  # the largest size of a tensor
 def from_fields(
     cls: type[Config], config: Config | Mapping[str, Any], left_out: Sequence[str] = (), owner: str = ""
 ) -> Config:
-    """Return a config, constructed from a mapping if necessary.
-
-    Args:
-        cls: The dataclass of the config.
-        config: A config, which is returned unchanged, or its fields by name.
-        left_out: Fields to ignore, which only training reads.
-        owner: The owner of the config in error messages; the class name by default.
-
-    Raises:
-        ValueError: A field is unknown or missing, a value has a wrong type, or the class refuses a value.
-    """
+    """Return a config, constructed from a mapping if necessary; a config is returned unchanged. Fields in `left_out`
+    are ignored, which only training reads. `owner`, for errors, is the class name by default."""
     if isinstance(config, cls):
         return config
     owner = owner or cls.__name__
@@ -58,16 +46,8 @@ def from_fields(
 
 
 def check_types(cls: type, given: Mapping[str, Any], names: Mapping[str, str] | None = None) -> None:
-    """Check values against the annotated types of a dataclass. Numbers also have to fit into a tensor.
-
-    Args:
-        cls: The dataclass.
-        given: Values by name.
-        names: The field of a name that is no field itself. Names without a field are not checked.
-
-    Raises:
-        ValueError: A value has another type, is NaN or Inf, or is an integer of more than 64 bits.
-    """
+    """Check values against the annotated types of a dataclass; numbers also have to fit into a tensor (64 bits, neither
+    NaN nor Inf). `names` has the field of a name that is no field itself. Names without a field are not checked."""
     written, hints = {field.name: field.type for field in fields(cls)}, get_type_hints(cls)
     for name, value in given.items():
         own = (names or {}).get(name, name)
@@ -100,10 +80,7 @@ _PLAIN = (bool, int, float, str, NoneType)
 
 
 def plain(value: Any) -> Any:
-    """Return a number or truth value of numpy or torch, with no dimensions, as Python's own; other values unchanged.
-
-    Numbers inside a tuple are converted too.
-    """
+    """Return a number or truth value of numpy or torch, without axes and also in a tuple, as Python's own."""
     if type(value) is tuple:
         return tuple(map(plain, value))
     if not hasattr(value, "item") or getattr(value, "ndim", None) != 0 or getattr(value, "is_meta", False):
@@ -113,15 +90,7 @@ def plain(value: Any) -> Any:
 
 
 def boolean(name: str, value: object) -> bool:
-    """Return the value, which must be True or False.
-
-    Args:
-        name: Name of the argument, for the error.
-        value: The value from a caller, also of numpy or torch.
-
-    Raises:
-        ValueError: The value is anything else, such as a text or a number.
-    """
+    """Return the value, True or False, also of numpy or torch; a number or a text is refused."""
     truth = plain(value)
     if not isinstance(truth, bool):
         raise ValueError(f"{name}: expected True or False, got {value!r:.60}; pass True or False")
@@ -129,16 +98,7 @@ def boolean(name: str, value: object) -> bool:
 
 
 def whole(name: str, value: object, least: int | None = None) -> int:
-    """Return the value as an int.
-
-    Args:
-        name: Name of the argument, for the error.
-        value: An int, or an integer of numpy or torch.
-        least: The smallest value allowed; None for no limit.
-
-    Raises:
-        ValueError: The value is a float, a truth value or a text, or is below `least`.
-    """
+    """Return the value, an int or an integer of numpy or torch, as an int; a float, a truth value or a text is refused."""
     try:
         number = None if isinstance(plain(value), bool) else index(value)
     except TypeError:
@@ -161,18 +121,8 @@ def texts_of(name: str, value: object) -> list[str]:
 def number(
     name: str, value: object, least: float = -math.inf, most: float = math.inf, *, infinite: bool = False
 ) -> float:
-    """Return the value as a float.
-
-    Args:
-        name: Name of the argument, for the error.
-        value: An int or float, also of numpy, or a tensor with a single number.
-        least: The smallest value allowed.
-        most: The largest value allowed.
-        infinite: Whether infinities are allowed.
-
-    Raises:
-        ValueError: The value is a truth value, a text, NaN or outside the limits, or is an infinity without `infinite`.
-    """
+    """Return the value, an int or float, also of numpy, or a tensor with a single number, as a float. A truth value, a
+    text, NaN, and infinities without `infinite`, are refused."""
     own = plain(value)
     is_number = isinstance(own, Real) or (hasattr(own, "numel") and own.numel() == 1)
     try:
@@ -185,17 +135,8 @@ def number(
 
 
 def check_fields(settings: object, infinite: Collection[str] = ()) -> None:
-    """Check each field of a dataclass against its annotation, if this names numbers, truth values, texts or None.
-
-    Fields with a number of numpy or torch are set to Python's own.
-
-    Args:
-        settings: The dataclass, usually in its `__post_init__`.
-        infinite: The fields that may be infinite.
-
-    Raises:
-        ValueError: A value has another type, such as True for a number, or is NaN or an infinity.
-    """
+    """Check each field of a dataclass, usually in its `__post_init__`, against its annotation, if this names numbers,
+    truth values, texts or None. Numbers of numpy or torch become Python's own. `infinite` fields may be infinite."""
     hints = _hints(type(settings))
     for field in fields(settings):
         value, hint = getattr(settings, field.name), hints[field.name]
@@ -211,16 +152,7 @@ def check_fields(settings: object, infinite: Collection[str] = ()) -> None:
 
 def check_words(texts: Sequence[str], ids: Tensor, mask: Tensor, tokenizer: Any) -> None:
     """Check that a tokenizer knows a word of each prompt, since any picture would match a prompt without known words.
-
-    Args:
-        texts: The B prompts. An empty text is allowed.
-        ids: int64 [B, L], the tokens of the prompts.
-        mask: int64 [B, L], 0 at padding.
-        tokenizer: The tokenizer, of transformers.
-
-    Raises:
-        ValueError: A text has no known word.
-    """
+    The B prompts have tokens `ids` int64 [B, L] and a `mask` int64 [B, L], 0 at padding; an empty text is allowed."""
     special = set(tokenizer.all_special_ids)
     for text, row, real in zip(texts, ids, mask.bool(), strict=True):
         known = tokenizer.convert_ids_to_tokens([token for token in row[real].tolist() if token not in special])

@@ -26,17 +26,7 @@ def has_mp4_writer() -> bool:
 
 
 def write_video(frames: np.ndarray, out: Path, fps: float) -> None:
-    """Write a video to a file whose suffix names the format.
-
-    Args:
-        frames: uint8 [N, H, W, 3], at least one frame.
-        out: The file, which ends in .mp4 or .gif.
-        fps: Frames per second.
-
-    Raises:
-        ValueError: The frames have another shape or dtype, the suffix is another, or ffmpeg fails.
-        WriteError: The file cannot be written.
-    """
+    """Write frames, uint8 [N, H, W, 3] with N above 0, to an .mp4 or .gif file."""
     if frames.ndim != 4 or frames.shape[-1] != 3 or frames.dtype != "uint8" or not len(frames):
         raise ValueError(f"frames: expected uint8 [N, H, W, 3] with N >= 1, got {frames.dtype} {list(frames.shape)}; "
                          "convert them")  # fmt: skip
@@ -44,11 +34,6 @@ def write_video(frames: np.ndarray, out: Path, fps: float) -> None:
 
 
 def _suffix_of(out: Path) -> str:
-    """Return the suffix of a video file.
-
-    Raises:
-        ValueError: The suffix is another.
-    """
     suffix = out.suffix.lower()
     if suffix not in VIDEO_SUFFIXES:
         raise ValueError(
@@ -58,11 +43,7 @@ def _suffix_of(out: Path) -> str:
 
 
 def video_file(out: Path) -> tuple[Path, str | None]:
-    """Return the file that frames are written to: `out`, or a GIF of its name and a notice where MP4 cannot be written.
-
-    Raises:
-        ValueError: `out` has another suffix.
-    """
+    """Return the file that frames are written to: `out`, or a GIF of its name and a notice where MP4 cannot be written."""
     if _suffix_of(out) == ".gif" or has_mp4_writer():
         return out, None
     other = out.with_suffix(".gif")
@@ -71,12 +52,8 @@ def video_file(out: Path) -> tuple[Path, str | None]:
 
 
 def save_video(frames: np.ndarray, out: Path, fps: float) -> None:
-    """Write uint8 frames [N, H, W, 3] to a video file that is complete or absent.
-
-    Raises:
-        WriteError: `out` cannot be written. The message names the file in the system's temporary folder that holds the
-            frames.
-    """
+    """Write uint8 frames [N, H, W, 3] to a video file. Where `out` cannot be written, the error names the file in the
+    system's temporary folder that holds the frames."""
     try:
         write_video(frames, out, fps)
     except WriteError as error:

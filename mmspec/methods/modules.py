@@ -20,24 +20,13 @@ def imported() -> tuple[str, ...]:
 
 
 def imported_files() -> list[Path]:
-    """Return the files of the modules that `import_methods` has imported."""
     files = [name if name.endswith(".py") else sys.modules[name].__file__ for name in _imported]
     return [Path(file) for file in files if file is not None]
 
 
 def import_methods(name: str) -> tuple[MethodInfo, ...]:
-    """Import a module and register the methods that it describes.
-
-    Args:
-        name: A dotted name, also searched in the current folder, or the path of a file that ends in .py. The file can
-            import modules beside it.
-
-    Returns:
-        The methods of the module, which `find` returns from then on.
-
-    Raises:
-        ValueError: The module is missing or fails, describes no method, or describes a method whose name is in use.
-    """
+    """Import a module and register the methods that it describes, which `find` returns from then on. `name` is a dotted
+    name, also searched in the current folder, or the path of a .py file, which can import modules beside it."""
     known, before = methods(), {info.home for info in registered()}
     module = _of_file(Path(name)) if name.endswith(".py") else _of_name(name)
     own = (f"{module.__name__}:", f"{module.__name__}.")
@@ -66,7 +55,6 @@ def _of_name(name: str) -> ModuleType:
 
 
 def _of_file(file: Path) -> ModuleType:
-    """Import a file as a module of the same name."""
     if not file.is_file():
         raise ValueError(f"--import: expected a module or the path of a .py file, got {str(file)!r}, which is not found; "
                          "correct it")  # fmt: skip
@@ -87,7 +75,6 @@ def _of_file(file: Path) -> ModuleType:
 
 
 def _extend_path(folder: Path) -> None:
-    """Append a folder to the module search path."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 

@@ -28,35 +28,18 @@ class MethodParts(Protocol):
         """The target."""
 
     def part(self, name: str, source: str | None = None) -> Any:
-        """Return weights or another object that the method names in `needs`.
-
-        Args:
-            name: The name of the part.
-            source: The place where it is saved, from a setting of the method; None for the weights behind @ in the
-                text, or for a part that belongs to the model.
-
-        Raises:
-            ValueError: The part is not available.
-        """
+        """Return weights or another object that the method names in `needs`. `source` is where it is saved, from a
+        setting of the method; None for the weights behind @ in the text, or for a part that belongs to the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelParts:
-    """A target without further parts.
-
-    Attributes:
-        target: The target, None where there is none.
-    """
+    """A target without further parts."""
 
     target: Any = None
 
     @property
     def model(self) -> Any:
-        """The target.
-
-        Raises:
-            ValueError: There is no target.
-        """
         if self.target is None:
             raise ValueError(
                 "method: expected a model, whose codes the method reads, got none; name the model in the request"
@@ -64,52 +47,27 @@ class ModelParts:
         return self.target
 
     def part(self, name: str, source: str | None = None) -> Any:
-        """Refuse every part.
-
-        Raises:
-            ValueError: Always, since there are no parts.
-        """
         raise ValueError(f"method: expected the part {name!r}, got none; name its weights behind @")
 
 
 @dataclass(frozen=True, slots=True)
 class MethodInfo:
-    """The description of a method.
+    """The description of a method; `facts` are values that views of its kind read, such as a decoding's default rule."""
 
-    Attributes:
-        name: The name that users write.
-        domains: The domains that the method belongs to.
-        kind: The kind of component that the method is.
-        title: The name in tables and figures.
-        exact: Whether the output keeps the target's distribution for all settings.
-        about: A description in one line.
-        home: Module and name of its class, "module:Name".
-        paper: The title of the paper.
-        needs: Required parts: trained weights, a reward, a smaller model.
-        settings: The settings of the method.
-        aliases: Other names of the method.
-        facts: Further values that views of its kind read, such as the default rule of a decoding.
-    """
-
-    name: str
+    name: str  # that users write
     domains: tuple[Domain, ...]
     kind: Kind
-    title: str
-    exact: bool
-    about: str
-    home: str
-    paper: str = ""
-    needs: tuple[str, ...] = ()
+    title: str  # name in tables and figures
+    exact: bool  # the output keeps the target's distribution for all settings
+    about: str  # a line
+    home: str  # of its class, "module:Name"
+    paper: str = ""  # its title
+    needs: tuple[str, ...] = ()  # required parts: trained weights, a reward, a smaller model
     settings: tuple[MethodSetting, ...] = ()
     aliases: tuple[str, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def setting(self, name: str) -> MethodSetting:
-        """Return the setting of a name.
-
-        Raises:
-            ValueError: The method has no such setting.
-        """
         setting = next((known for known in self.settings if known.name == name), None)
         if setting is None:
             known = tuple(setting.name for setting in self.settings)
@@ -123,15 +81,7 @@ class MethodInfo:
         return getattr(import_module(module), name)
 
     def make(self, settings: Mapping[str, Scalar], parts: MethodParts | None = None) -> Any:
-        """Construct the method with these settings.
-
-        Args:
-            settings: Values by name; the others keep their defaults.
-            parts: The target and the required parts; None where the method needs neither.
-
-        Raises:
-            ValueError: The class refuses a setting, or a part is not available.
-        """
+        """Construct the method, with defaults for other settings; `parts` None where it needs neither target nor parts."""
         factory = self.load()
         build, values = getattr(factory, "make", None), converted(factory, settings)
         if build is not None:
@@ -148,7 +98,6 @@ class MethodInfo:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> MethodInfo:
-        """Return the method from the JSON object of `record`."""
         settings = tuple(map(MethodSetting.of_record, record.get("settings", ())))
         lists = {name: tuple(record.get(name, ())) for name in ("domains", "needs", "aliases")}
         facts = {name: _frozen(value) for name, value in record.get("facts", {}).items()}
@@ -168,25 +117,12 @@ def method(
     name: str, *, domain: Domain | tuple[Domain, ...], kind: Kind, title: str, exact: bool, about: str, paper: str = "",
     needs: tuple[str, ...] = (), aliases: tuple[str, ...] = (), takes: Callable[..., Any] | None = None, **facts: Any,
 ) -> Callable[[Made], Made]:  # fmt: skip
-    """Return a decorator that registers a class as a method; see `MethodInfo`.
+    """Return a decorator that registers a class as a method; see `MethodInfo` for the arguments. `takes` is the
+    callable whose arguments are the settings, where this is not the constructor.
 
     A class with a function `make(settings, parts)` is constructed by it, any other class by its constructor. A function
     may be a method too; if it has an argument `parts`, it receives a `MethodParts`. The dict that a class returns from
-    `method_facts()` is added to the facts.
-
-    Args:
-        name: The name that users write.
-        domain: One domain, or several.
-        kind: The kind of component that the method is.
-        title: The name in tables and figures.
-        exact: Whether the output keeps the target's distribution for all settings.
-        about: A description in one line.
-        paper: The title of the paper.
-        needs: Required parts.
-        aliases: Other names.
-        takes: The callable whose arguments are the settings, where this is not the constructor.
-        **facts: Further values that views of its kind read.
-    """
+    `method_facts()` is added to the facts."""
 
     def describe(made: Made) -> Made:
         domains = (domain,) if isinstance(domain, str) else tuple(domain)
@@ -217,18 +153,8 @@ def _indexed() -> dict[tuple[Kind, str, tuple[Domain, ...]], MethodInfo]:
 def methods(
     domain: Domain | None = None, kind: Kind | None = None, exact: bool | None = None, models: str | None = None
 ) -> tuple[MethodInfo, ...]:
-    """Return the methods of a domain, a kind, an exactness and a kind of models. Methods from user modules come last.
-
-    Args:
-        domain: The domain; None for all.
-        kind: The kind; None for all.
-        exact: Whether the methods are exact; None for all.
-        models: The kind of models, "masked", "causal", "blocks" or "codes"; None for all. A method supports the kinds
-            in its fact `models`, and all of them without this fact.
-
-    Raises:
-        ValueError: The domain or the kind is unknown.
-    """
+    """Return the methods of a domain, a kind, an exactness and a kind of models, None for all; user modules come last.
+    `models` is "masked", "causal", "blocks" or "codes". A method supports those in its fact `models`, else all."""
     for option, value, known in (("domain", domain, DOMAINS), ("kind", kind, KINDS)):
         if value is not None and value not in known:
             raise ValueError(f"{option}: expected one of {', '.join(known)}, got {value!r:.60}; pick one of these")
@@ -258,18 +184,8 @@ def decoding_with(fact: str, domain: Domain = "image", models: str = "codes") ->
 def find(
     name: str, domain: Domain | None = None, kind: Kind | None = None, option: str = "", models: str | None = None
 ) -> MethodInfo:
-    """Return the method of a name.
-
-    Args:
-        name: The name or an alias.
-        domain: The domain to search; None for all.
-        kind: The kind to search; None for all.
-        option: The argument or option that contains the name, for errors; the kind by default.
-        models: The kind of models, None for all; see `methods`.
-
-    Raises:
-        ValueError: No method has the name, or several have it.
-    """
+    """Return the method of a name or an alias. `option`, for errors, is the argument or option that contains the name,
+    the kind by default; for the others see `methods`."""
     option = option or kind or "method"
     if not isinstance(name, str):
         raise ValueError(f"{option}: expected the name of a method, got {name!r:.60}; write the name")

@@ -1,5 +1,3 @@
-"""The settings of a method: read off the signature of its class, and from text."""
-
 from __future__ import annotations
 
 import inspect
@@ -20,44 +18,25 @@ _NONE = "none"
 
 @dataclass(frozen=True, slots=True)
 class MethodSetting:
-    """One setting of a method.
-
-    Attributes:
-        name: Its name, an argument of the method's class.
-        type: "int", "float", "bool" or "str".
-        default: The value of an omitted setting.
-        about: A description in one line.
-        choices: The allowed texts; () for any.
-        optional: Whether None, written "none", is allowed.
-        required: Whether it has no default.
-    """
+    """A setting of a method, an argument of its class."""
 
     name: str
-    type: str
-    default: Scalar = None
-    about: str = ""
-    choices: tuple[str, ...] = ()
-    optional: bool = False
+    type: str  # "int", "float", "bool" or "str"
+    default: Scalar = None  # the value of an omitted setting
+    about: str = ""  # a line
+    choices: tuple[str, ...] = ()  # the allowed texts; () for any
+    optional: bool = False  # None, written "none", is allowed
     required: bool = False
 
     @property
     def expected(self) -> str:
-        """The allowed values, in words."""
         words = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}[self.type]
         if self.choices:
             words = f"{', '.join(self.choices[:-1])} or {self.choices[-1]}".removeprefix(" or ")
         return f"{words} or none" if self.optional else words
 
     def read(self, text: str, where: str) -> Scalar:
-        """Return the value of a text.
-
-        Args:
-            text: The value as the user wrote it.
-            where: The method and the setting, for the error.
-
-        Raises:
-            ValueError: The text is no value of the setting.
-        """
+        """Return the value of a text; `where` names the method and the setting in the error."""
         if self.optional and text.lower() == _NONE:
             return None
         if self.choices:
@@ -96,7 +75,6 @@ class MethodSetting:
 
     @classmethod
     def of_record(cls, record: dict[str, Any]) -> MethodSetting:
-        """Return the setting from the JSON object of `record`."""
         fields = dict(record, choices=tuple(record.get("choices", ())))
         if fields["type"] == "float" and "default" in fields:
             fields["default"] = float(fields["default"])
@@ -104,11 +82,7 @@ class MethodSetting:
 
 
 def settings_of(make: Callable[..., Any]) -> tuple[MethodSetting, ...]:
-    """Return the settings of a class: constructor arguments that are numbers, truth values, texts or choices of texts.
-
-    Args:
-        make: The class, a dataclass or another. Its docstring has a line for each argument.
-    """
+    """Return a class's settings: constructor arguments that are numbers, truth values, texts or choices of texts."""
     hints, about = _hints(make), _lines_about(make)
     settings = []
     for name, parameter in inspect.signature(make).parameters.items():

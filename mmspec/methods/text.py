@@ -13,20 +13,13 @@ from mmspec.methods.settings import Scalar
 
 @dataclass(frozen=True, slots=True)
 class MethodCall:
-    """A method with settings, parsed from a text.
-
-    Attributes:
-        method: The method.
-        settings: The values in the text, in its order.
-        weights: A folder, a hub id or "zoo:NAME"; None where the text names none.
-    """
+    """A method with settings, parsed from a text."""
 
     method: MethodInfo
-    settings: Mapping[str, Scalar] = field(default_factory=dict)
-    weights: str | None = None
+    settings: Mapping[str, Scalar] = field(default_factory=dict)  # the values in the text, in its order
+    weights: str | None = None  # a folder, a hub id or "zoo:NAME"
 
     def __str__(self) -> str:
-        """Return the text, the inverse of `parse`."""
         written = {name: self.method.setting(name).written(value) for name, value in self.settings.items()}
         return joined(self.method.name, written, self.weights)
 
@@ -40,11 +33,6 @@ class MethodCall:
         return self.method.title + (f" ({settings})" if settings else "")
 
     def make(self, parts: MethodParts | None = None) -> Any:
-        """Construct the method.
-
-        Raises:
-            ValueError: The class refuses a setting, or a part is not available. The message names the method.
-        """
         if self.weights and not self.method.needs:
             raise ValueError(f"{self.method.kind} {self.method.name!r}: expected no weights, since it needs none, got "
                              f"@{self.weights}; leave them out")  # fmt: skip
@@ -60,39 +48,23 @@ class MethodCall:
 
 @dataclass(frozen=True, slots=True)
 class WeightsParts:
-    """Parts of a method, the first of which is read from the weights in the text.
+    """Parts of a method, the first of which is read from the weights in the text."""
 
-    Attributes:
-        outer: The other parts, which also load the weights.
-        first: The name of the part that the weights are for, the first in `needs`.
-        weights: The weights behind @.
-    """
-
-    outer: MethodParts
-    first: str
-    weights: str
+    outer: MethodParts  # the other parts, which also load the weights
+    first: str  # the part that the weights are for, the first in `needs`
+    weights: str  # behind @
 
     @property
     def model(self) -> Any:
-        """The target."""
         return self.outer.model
 
     def part(self, name: str, source: str | None = None) -> Any:
-        """See `MethodParts.part`."""
         return self.outer.part(name, source or (self.weights if name == self.first else None))
 
 
 def split(text: str, option: str = "method") -> tuple[str, dict[str, str], str | None]:
-    """Split a text into name, settings and weights, without checking them.
-
-    Args:
-        text: `NAME[:setting=value,...][@WEIGHTS]`. A value may be in parentheses. They are
-            required for a method with several settings or weights, at every depth of nesting.
-        option: The argument or option that contains the text, for the error.
-
-    Raises:
-        ValueError: The text has another form, or repeats a setting.
-    """
+    """Split `NAME[:setting=value,...][@WEIGHTS]` into name, settings and weights, without checking them. A value may be
+    in parentheses. They are required for a method with several settings or weights, at every depth of nesting."""
     if not isinstance(text, str):
         raise ValueError(f"{option}: expected a text such as NAME:setting=value, got {text!r:.60}; write the name")
     front, *weights = _pieces(text, "@", 2)
@@ -133,19 +105,7 @@ def joined(name: str, settings: Mapping[str, str], weights: str | None = None) -
 def parse(
     text: str, domain: Domain | None = None, kind: Kind | None = None, option: str = "", models: str | None = None
 ) -> MethodCall:
-    """Parse the text form of a method.
-
-    Args:
-        text: `NAME[:setting=value,...][@WEIGHTS]`, such as "sjd:window=64" or "eagle@runs/my-drafter".
-        domain: The domain to search; None for all.
-        kind: The kind to search; None for all.
-        option: The argument or option that contains the text, for errors; the kind by default.
-        models: The kind of models, None for all; see `methods`.
-
-    Raises:
-        ValueError: The text has another form, or the name, a setting or a value is unknown. The message lists the known
-            names and suggests the nearest.
-    """
+    """Parse a text such as "sjd:window=64" or "eagle@runs/my-drafter"; see `find`. An error suggests the nearest name."""
     name, texts, weights = split(text, option or kind or "method")
     method = find(name, domain, kind, option, models)
     settings = {key: method.setting(key).read(value, f"{method.kind} {name!r}: {key}") for key, value in texts.items()}
@@ -158,17 +118,8 @@ def parse(
 
 
 def value_of(value: Any, domain: Domain | None, kind: Kind, parts: MethodParts | None = None) -> Any:
-    """Return the object that the value of a setting names, such as "strided:budget=3" of a router.
-
-    Args:
-        value: A text, or the object itself, which is returned unchanged.
-        domain: The domain to search; None for all.
-        kind: The kind of the method.
-        parts: The parts of the surrounding method; None where there are none.
-
-    Raises:
-        ValueError: The text is no method (see `parse`), or a part is not available.
-    """
+    """Return the object that the value of a setting names, such as "strided:budget=3" of a router; an object is
+    returned unchanged. `parts` are those of the surrounding method."""
     if not isinstance(value, str):
         return value
     return parse(value, domain, kind).make(parts)

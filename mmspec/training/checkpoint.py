@@ -1,5 +1,3 @@
-"""Training state in one safetensors file: parameters, buffers, optimizer moments and the step."""
-
 from __future__ import annotations
 
 from pathlib import Path
@@ -15,14 +13,7 @@ from mmspec.training.muon import Muon
 
 
 def save_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
-    """Write a training state to one safetensors file, atomically.
-
-    Args:
-        path: The file. Missing folders are created.
-        module: The trained module; its state dict is saved.
-        optimizer: The optimizer; its moments are saved.
-        step: The number of completed steps.
-    """
+    """Write parameters, stored buffers, moments and the completed steps to one safetensors file, atomically."""
     tensors = {f"model.{name}": value.detach().cpu().contiguous() for name, value in _saved_tensors(module)}
     for index, state in optimizer.state_dict()["state"].items():
         for key, value in state.items():
@@ -33,19 +24,7 @@ def save_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer, 
 
 
 def load_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> int:
-    """Restore a state of `save_state` into a module and its optimizer.
-
-    Args:
-        path: The file.
-        module: The module to fill.
-        optimizer: The optimizer to fill; None to read the module only.
-
-    Returns:
-        The step to continue from.
-
-    Raises:
-        ValueError: The file is damaged or belongs to another module or optimizer. Nothing has been changed.
-    """
+    """Restore `save_state`, without moments if `optimizer` is None; return the next step. Errors leave all unchanged."""
     own, shapes = _saved_tensors(module), read_shapes(path)
     stored = {name.removeprefix("model."): value for name, value in shapes.items() if name.startswith("model.")}
     if wrong := mismatch(dict(own), stored):
@@ -78,7 +57,6 @@ def _moments(path: Path, names: list[str]) -> dict[int, dict[str, Tensor]]:
 
 
 def _check_moments(path: Path, moments: dict[int, dict[str, Tensor]], optimizer: torch.optim.Optimizer | None) -> None:
-    """Refuse moments that do not belong to the parameters of the optimizer."""
     if optimizer is None or not moments:
         return
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]

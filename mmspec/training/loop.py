@@ -28,31 +28,11 @@ def train_steps(
     backward: Callable[[Tensor], object] = Tensor.backward,
     measure: Callable[[int], Mapping[str, float]] = lambda step: {},
     shared_signal: Callable[[int], int] = lambda signal: signal,
-    on_step: Callable[[int, dict[str, float]], object] = lambda step, figures: None,
+    on_step: Callable[[int, dict[str, float]], object] = lambda step,  # after every step with its number, from 1
+    figures: None,
 ) -> dict[str, float]:
-    """Minimise a loss over the steps from `first` to the end of the schedule.
-
-    Args:
-        module: The trained module.
-        loss_of: Computes the loss and the figures of a step. It has to be a pure function of the step and the
-            parameters, so that a resumed run continues exactly.
-        schedule: Learning rates and gradient bounds.
-        optimizer: The optimizer of the schedule.
-        run_state: The state and the log of the run, after `begin`.
-        first: The first step.
-        log_every: Steps between two lines of the log.
-        backward: Computes the gradients of a loss.
-        measure: Computes further figures after a step, counted from 1. Its time does not count as training time.
-        shared_signal: Maps the signal of this process to the signal that stops all processes; 0 is none.
-        on_step: Called after every step with its number, from 1, and its figures.
-
-    Returns:
-        The last value of every figure in the log.
-
-    Raises:
-        ValueError: The loss is not finite.
-        Stopped: SIGINT or SIGTERM arrived. The running step is finished and its state is saved.
-    """
+    """Minimise a loss over the steps from `first` to the end of the schedule; return the last value of every figure in
+    the log. On SIGINT or SIGTERM the running step is finished, its state is saved, and `Stopped` is raised."""
     with stop_requests(loud=run_state.writes) as request:
         for step in range(first, schedule.steps):
             began = time.monotonic()
@@ -81,22 +61,7 @@ def update(
     optimizer: torch.optim.Optimizer,
     backward: Callable[[Tensor], object] = Tensor.backward,
 ) -> dict[str, float]:
-    """Update the parameters by one step.
-
-    Args:
-        module: The trained module.
-        step: The number of the step.
-        loss_of: Computes the loss and the figures of a step.
-        schedule: Learning rates and gradient bounds.
-        optimizer: The optimizer of the schedule.
-        backward: Computes the gradients of a loss.
-
-    Returns:
-        The figures of the step and its loss.
-
-    Raises:
-        ValueError: The loss is not finite. The parameters are unchanged.
-    """
+    """Update the parameters by one step; return its figures and its loss. A loss of Inf or NaN leaves them unchanged."""
     for group in optimizer.param_groups:
         group["lr"] = schedule.lr_at(step)
     loss, figures = loss_of(step)

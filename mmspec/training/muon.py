@@ -16,17 +16,8 @@ _A, _B, _C = 3.4445, -4.775, 2.0315  # coefficients of the quintic that pulls si
 
 
 class Muon(torch.optim.AdamW):
-    """AdamW with orthogonalised updates for hidden matrices.
-
-    Args:
-        matrices: The hidden matrices, float [M, N].
-        weight_decay: Weight decay of the matrices.
-        groups: Parameter groups for AdamW.
-        lr: Learning rate of AdamW.
-        gain: Learning rate of the matrices in units of `lr`.
-        betas: Decay rates of AdamW's moments.
-        momentum: Decay rate of the matrices' momentum.
-    """
+    """AdamW with orthogonalised updates for hidden matrices, float [M, N] each. `weight_decay` and `momentum` are those
+    of the matrices, `gain` their learning rate in units of `lr`; `groups`, `lr` and `betas` are AdamW's."""
 
     def __init__(self, matrices: Iterable[Tensor], weight_decay: float, groups: list[dict[str, Any]], lr: float, gain: float,
                  betas: tuple[float, float], momentum: float = 0.95) -> None:  # fmt: skip
@@ -61,15 +52,7 @@ class Muon(torch.optim.AdamW):
 
 
 def orthogonalised(matrix: Tensor, rounds: int = 5) -> Tensor:
-    """Return a matrix [M, N] with its singular values moved near 1 (0.7 to 1.2) by Newton-Schulz iterations.
-
-    Args:
-        matrix: float [M, N].
-        rounds: The number of iterations.
-
-    Returns:
-        float [M, N], computed in the precision of the matrix.
-    """
+    """Return a matrix [M, N] with singular values near 1 (0.7 to 1.2), by Newton-Schulz steps in its own precision."""
     tall = matrix.shape[0] > matrix.shape[1]
     result = matrix.T if tall else matrix
     result = result / result.norm().clamp(min=1e-7)

@@ -18,14 +18,8 @@ _OPEN = "open"  # figures of steps that no written mean includes yet
 
 
 class TrainingLog:
-    """A log of mean figures as JSON lines, each with its step and the seconds of training so far.
-
-    A resumed run removes the lines after its last checkpoint and restores the unfinished mean of that time. Its lines
-    equal those of an uninterrupted run.
-
-    Args:
-        file: The file. Its folder is created.
-    """
+    """A log of mean figures as JSON lines, each with its step and the seconds of training so far. A resumed run removes
+    the lines after its last checkpoint and restores the unfinished mean, so that its lines equal an unstopped run's."""
 
     def __init__(self, file: Path):
         self.file, self.seconds = file, 0.0
@@ -34,14 +28,7 @@ class TrainingLog:
         file.parent.mkdir(parents=True, exist_ok=True)
 
     def add(self, step: int, notes: dict[str, float], every: int, last: bool) -> None:
-        """Add the figures of a step, and write the means every `every` steps and after the last step.
-
-        Args:
-            step: The number of the step, from 1.
-            notes: Figures by name.
-            every: Steps between two lines.
-            last: Whether this is the last step of the run.
-        """
+        """Add the figures of a step, from 1, and write the means every `every` steps and after the last step."""
         self.window.append(notes)
         if step % every == 0 or last:
             names = dict.fromkeys(name for line in self.window for name in line)
@@ -50,7 +37,6 @@ class TrainingLog:
             self.window = []
 
     def note(self, step: int, figures: dict[str, float]) -> None:
-        """Write one line with the figures of a step."""
         self._write(step, {name: round(value, 5) for name, value in figures.items()})
 
     def mark(self, step: int) -> None:
@@ -58,11 +44,7 @@ class TrainingLog:
         self._write(step, {_OPEN: self.window} if self.window else {})
 
     def cut(self, step: int) -> None:
-        """Remove the lines after `step`, and restore the figures that `mark` wrote there.
-
-        Raises:
-            ValueError: A line is no line of a log.
-        """
+        """Remove the lines after `step`, and restore the figures that `mark` wrote there."""
         lines = read_json_lines(self.file, torn=True) if step and self.file.exists() else []
         for number, line in enumerate(lines, 1):
             figures = (line.get("step"), line.get("seconds", 0.0))
@@ -94,14 +76,8 @@ STATE, LOG = "state.safetensors", "log.jsonl"
 
 
 class RunState:
-    """The state of a run in `folder/state.safetensors` and its log in `folder/log.jsonl`.
-
-    Args:
-        folder: The folder of the run.
-        module: The trained module, as it is saved.
-        every_s: Seconds between saves.
-        writes: Whether this process writes. Of several processes that train together, one writes and all read.
-    """
+    """The state of a run in `folder/state.safetensors`, saved every `every_s` seconds, and its log in
+    `folder/log.jsonl`. Of several processes that train together, one writes and all read."""
 
     def __init__(self, folder: Path, module: nn.Module, every_s: float, writes: bool = True):
         self.state, self.log = folder / STATE, TrainingLog(folder / LOG)
@@ -109,17 +85,8 @@ class RunState:
         self._saved = time.monotonic()
 
     def begin(self, optimizer: torch.optim.Optimizer, resume: bool) -> int:
-        """Load the state of an earlier run, or write the untrained state of a new run.
-
-        The early write reports a full disk before the training. It also replaces the state of an earlier run.
-
-        Args:
-            optimizer: The optimizer to fill.
-            resume: Whether to continue an earlier run.
-
-        Returns:
-            The step to continue from; 0 for a new run.
-        """
+        """Load the state of an earlier run and return the step to continue from. Or write the untrained state of a new
+        run, in place of an earlier state, and return 0: this early write reports a full disk before the training."""
         first = load_state(self.state, self.module, optimizer) if resume and self.state.exists() else 0
         if self.writes:
             self.log.cut(first)
@@ -128,7 +95,6 @@ class RunState:
         return first
 
     def save(self, optimizer: torch.optim.Optimizer, step: int) -> None:
-        """Write the state after a step, so that `begin` continues as if the run had not stopped."""
         if self.writes:
             self.log.mark(step)
             save_state(self.state, self.module, optimizer, step)
@@ -136,15 +102,8 @@ class RunState:
 
     @property
     def due(self) -> bool:
-        """Whether `every_s` seconds have passed since the last save."""
         return time.monotonic() - self._saved > self.every_s
 
     def stopped(self, step: int, steps: int, number: int) -> Stopped:
-        """Return the exception to raise after a saved step that a signal interrupted.
-
-        Args:
-            step: The last finished step.
-            steps: Steps of the whole run.
-            number: The signal.
-        """
+        """Return the exception to raise after a saved step of `steps` that a signal, `number`, interrupted."""
         return Stopped(f"step {step} of {steps} is kept in {self.state}", number)

@@ -1,5 +1,3 @@
-"""The schedule of a training run: optimizer settings and the learning rate of every step."""
-
 from __future__ import annotations
 
 import math
@@ -14,33 +12,19 @@ from mmspec.training.muon import Muon, hidden_matrices
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """AdamW with a linear warm-up and a cosine, linear or no decay to `final_lr` times `lr`.
-
-    Attributes:
-        steps: Steps of the run.
-        lr: Learning rate after the warm-up.
-        warmup: Steps of the warm-up.
-        decay: Shape of the decay.
-        final_lr: Learning rate at the end, in units of `lr`.
-        betas: Decay rates of AdamW's moments.
-        weight_decay: Weight decay of matrices.
-        clip: Bound of the gradients; 0 for none.
-        clip_by: Whether the bound applies to the norm of all gradients or to each value (as in ViSpec and FLASH).
-        again: The step at which warm-up and decay start a second time; 0 for never.
-        muon: Learning rate of hidden matrices under Muon in units of `lr`; 0 trains them with AdamW.
-    """
+    """AdamW with a linear warm-up and a cosine, linear or no decay to `final_lr` times `lr`."""
 
     steps: int
-    lr: float = 1e-3
-    warmup: int = 100
+    lr: float = 1e-3  # after the warm-up
+    warmup: int = 100  # steps
     decay: Literal["cosine", "linear", "none"] = "cosine"
-    final_lr: float = 0.02
-    betas: tuple[float, float] = (0.9, 0.98)
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    clip_by: Literal["norm", "value"] = "norm"
-    again: int = 0
-    muon: float = 0.0
+    final_lr: float = 0.02  # at the end, in units of `lr`
+    betas: tuple[float, float] = (0.9, 0.98)  # decay rates of AdamW's moments
+    weight_decay: float = 0.01  # of matrices
+    clip: float = 1.0  # bound of the gradients; 0 for none
+    clip_by: Literal["norm", "value"] = "norm"  # the norm of all gradients or each value (as in ViSpec and FLASH)
+    again: int = 0  # the step at which warm-up and decay start a second time; 0 for never
+    muon: float = 0.0  # learning rate of hidden matrices under Muon in units of `lr`; 0 trains them with AdamW
 
     def __post_init__(self) -> None:
         if not 0 <= self.again < self.steps:
@@ -56,7 +40,6 @@ class Schedule:
             raise ValueError(f"expected decay cosine, linear or none and clip_by norm or value, got {self}")
 
     def lr_at(self, step: int) -> float:
-        """Return the learning rate of a step."""
         end = self.again or self.steps
         if self.again and step >= self.again:
             step, end = step - self.again, self.steps - self.again
@@ -80,7 +63,6 @@ class Schedule:
         return torch.optim.AdamW(groups, lr=self.lr, betas=self.betas, fused=True)
 
     def clip_gradients(self, module: nn.Module) -> None:
-        """Clip the gradients in place."""
         if self.clip:
             bound = nn.utils.clip_grad_norm_ if self.clip_by == "norm" else nn.utils.clip_grad_value_
             bound(module.parameters(), self.clip)

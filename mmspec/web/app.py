@@ -22,7 +22,6 @@ NO_RUNS = "The server's folder has no runs yet: run `mmspec evaluate runs/zoo --
 
 
 def pareto_tab(page: PageContext) -> None:
-    """Build the tab of quality against speed."""
     names = known_runs(page.runs)
     gr.Markdown("Quality against speed of a run of `mmspec evaluate`, with the plots of `mmspec report`.")
     with gr.Row(equal_height=False, elem_classes="mm-seed"):

@@ -36,12 +36,8 @@ class TrackedSend:
         await self.send(message)
 
     async def end(self, status: int, sentence: str) -> None:
-        """Finish the answer, also if the app has sent a part of it.
-
-        Args:
-            status: The status, if none has been sent.
-            sentence: The reason, if no status has been sent.
-        """
+        """Finish the answer, also if the app has sent a part of it; the status and the reason count if none has been
+        sent."""
         if not self.is_started:
             await refuse(self, status, sentence)
         elif not self.is_ended:
@@ -57,15 +53,7 @@ async def refuse(send: Send, status: int, detail: str | list[dict[str, Any]]) ->
 
 
 async def read_body(receive: Receive, most: int) -> bytes | None:
-    """Read the body of a request.
-
-    Args:
-        receive: The channel of the request.
-        most: The largest number of bytes that is read.
-
-    Returns:
-        The body; None if it has more than `most` bytes, whose rest is not read.
-    """
+    """Read the body of a request; None if it has more than `most` bytes, whose rest is not read."""
     parts, size, has_more = [], 0, True
     while has_more:
         message = await receive()

@@ -18,12 +18,7 @@ FILE_META = {"_type": "gradio.FileData"}
 
 
 class RefusedValue(RefusedRequest):
-    """A value of a call was refused.
-
-    Args:
-        name: The name of the input.
-        reason: The sentence without the name.
-    """
+    """The value of the input `name` was refused; the reason is a sentence without the name."""
 
     def __init__(self, name: str, reason: str):
         super().__init__(f"{name}: {reason}")
@@ -32,15 +27,10 @@ class RefusedValue(RefusedRequest):
 
 @dataclass(frozen=True, slots=True)
 class HandlerInput:
-    """An input of a handler.
-
-    Attributes:
-        name: The name of the handler's argument.
-        is_file: Whether the input is an uploaded file.
-    """
+    """An input of a handler, named as the handler's argument."""
 
     name: str
-    is_file: bool = False
+    is_file: bool = False  # whether the input is an uploaded file
 
 
 Handlers = Mapping[int, tuple[HandlerInput, ...]]
@@ -48,21 +38,9 @@ Check = Callable[[dict[str, Any], Handlers, Path], dict[str, Any]]
 
 
 def checked_body(check: Check, body: bytes, handlers: Handlers, uploads: Path) -> bytes:
-    """Check the body of a request and rewrite it.
-
-    Args:
-        check: The check of the address that the request names.
-        body: The received body.
-        handlers: The inputs of each handler of the page, by number.
-        uploads: The folder that holds the uploaded files.
-
-    Returns:
-        A body with the checked fields and no others.
-
-    Raises:
-        RefusedRequest: The body is no JSON, or a field is missing or of another type. It is a RefusedValue if the value of
-            an input has another type, or is a file that was not uploaded.
-    """
+    """Check the body of a request by the check of its address, and return a body with the checked fields and no others.
+    A body without a field or with one of another type is a RefusedRequest. It is a RefusedValue if the value of an
+    input has another type, or is a file that was not uploaded."""
     try:
         request = json.loads(body)
     except (ValueError, RecursionError):
@@ -94,7 +72,6 @@ def checked_call(request: dict[str, Any], handlers: Handlers, uploads: Path) -> 
 
 
 def checked_cancel(request: dict[str, Any], handlers: Handlers, uploads: Path) -> dict[str, Any]:
-    """Check a request that cancels a call."""
     return {
         "session_hash": _name("session_hash", request),
         "fn_index": _handler("fn_index", request, handlers),

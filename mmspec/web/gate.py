@@ -49,16 +49,9 @@ NO_SESSION = b'"session_not_found":true'
 
 
 class RequestGate:
-    """ASGI middleware around the whole app, its own middleware included.
-
-    Args:
-        app: The app behind the gate.
-        limits: The limits on bodies, uploads and waiting requests.
-        uploads: The only folder whose files a request may name.
-        handlers: The inputs of each handler of the page, by number.
-        names: The names of this machine that a request may address; None for any. A page elsewhere with a
-            rebound DNS name has another name.
-    """
+    """ASGI middleware around the whole app, its own middleware included. `uploads` is the only folder whose files a
+    request may name. `names` are those of this machine that a request may address; None for any. A page elsewhere with
+    a rebound DNS name has another name."""
 
     def __init__(
         self, app: App, limits: Limits, uploads: Path, handlers: Handlers, names: tuple[str, ...] | None = None

@@ -15,34 +15,18 @@ class RefusedRequest(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of the server.
+    """The limits of the server, each above 0."""
 
-    Args:
-        file_bytes: The bytes of an uploaded picture.
-        folder_bytes: The bytes of the folder that holds the uploads of all visitors and the pictures of the page.
-        pixels: The pixels of an uploaded picture.
-        body_bytes: The bytes of any other request.
-        characters: The characters of a question or a prompt.
-        tokens: The tokens of an answer.
-        blocks: The blocks of a video.
-        waiting: The requests in the queue.
-        seconds: The time limit of a lane.
-        rows: The rows of a run's table.
-
-    Raises:
-        ValueError: A limit is not above 0.
-    """
-
-    file_bytes: int = 20_000_000
-    folder_bytes: int = 500_000_000
-    pixels: int = 40_000_000
-    body_bytes: int = 1_000_000
-    characters: int = 2_000
-    tokens: int = 512
-    blocks: int = 16
-    waiting: int = 16
-    seconds: float = 120.0
-    rows: int = 500
+    file_bytes: int = 20_000_000  # of an uploaded picture
+    folder_bytes: int = 500_000_000  # of the folder that holds the uploads of all visitors and the pictures of the page
+    pixels: int = 40_000_000  # of an uploaded picture
+    body_bytes: int = 1_000_000  # of any other request
+    characters: int = 2_000  # of a question or a prompt
+    tokens: int = 512  # of an answer
+    blocks: int = 16  # of a video
+    waiting: int = 16  # the requests in the queue
+    seconds: float = 120.0  # the time limit of a lane
+    rows: int = 500  # of a run's table
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -74,7 +58,6 @@ def checked_whole(what: str, value: Any, least: int, most: int) -> int:
 
 
 def checked_number(what: str, value: Any, least: float, most: float) -> float:
-    """Return a number within its bounds."""
     number = _number(what, value)
     if not least <= number <= most:
         raise RefusedRequest(f"{what}: expected a number from {least:g} to {most:g}, got {number:g}, change it")
@@ -82,7 +65,6 @@ def checked_number(what: str, value: Any, least: float, most: float) -> float:
 
 
 def checked_choice(what: str, value: Any, known: tuple[str, ...]) -> str:
-    """Return a name that a control offers."""
     if value not in known:
         raise RefusedRequest(f"{what}: expected one of {', '.join(known)}, got something else, pick one of these")
     return value

@@ -10,11 +10,7 @@ T = TypeVar("T")
 
 
 class ModelCache:
-    """Models by name.
-
-    Args:
-        vlm: The model that answers questions: "zoo", or a folder with a saved model.
-    """
+    """The models by name; `vlm` is the model that answers questions: "zoo", or a folder with a saved model."""
 
     def __init__(self, vlm: str = "zoo"):
         self.vlm = vlm
@@ -48,14 +44,7 @@ class ModelCache:
         return self.once(f"image {name}", lambda: opened(name))
 
     def video_resources(self, name: str = "video") -> Any:
-        """Return the `VideoResources` of a model of the zoo: "video" (of blocks) or "video/tokens".
-
-        Args:
-            name: The name of the model.
-
-        Raises:
-            ValueError: The model is not built.
-        """
+        """Return the `VideoResources` of a model of the zoo: "video" (of blocks) or "video/tokens"."""
         from mmspec.evaluate.video.resources import open_video
 
         return self.once(name, lambda: open_video(name))

@@ -31,16 +31,8 @@ def known_runs(folder: Path) -> list[str]:
 
 
 def rows_of_run(folder: Path, name: Any, limits: Limits) -> tuple[list[dict], list[str]]:
-    """Return the rows of a run, and the cautions about them.
-
-    Args:
-        folder: The folder of the runs.
-        name: A name of `known_runs`.
-        limits: The limits of the server.
-
-    Raises:
-        RefusedRequest: The name is unknown, or the run is damaged, empty or too large.
-    """
+    """Return the rows of a run by its name in `known_runs`, and the cautions about them. An unknown name, and a run
+    that is damaged, empty or too large, is a RefusedRequest."""
     from mmspec.evaluate.engine.media import inside
     from mmspec.evaluate.engine.shards import FOLDER, read_run
     from mmspec.evaluate.report.cautions import cautions, failures
@@ -80,14 +72,7 @@ KEY = (
 
 
 def plots(rows: Sequence[dict]) -> str:
-    """Return the plot of each table of the report as HTML, with the table below it.
-
-    Args:
-        rows: The rows of a run.
-
-    Raises:
-        ValueError: matplotlib is not installed.
-    """
+    """Return the plot of each table of the report as HTML, with the table below it."""
     parts = by_table(rows)
     shown = [f"<h3>{escape(grid.title)}</h3>{_plot(parts[grid.title])}{_table(grid)}" for grid in grids(rows)]
     return f'<p class="mm-legend">{KEY}</p>{"".join(shown)}'

@@ -29,11 +29,7 @@ SECONDS_TO_END = 20.0  # for the current round and for uploads in progress
 
 
 def need_packages() -> None:
-    """Check that the packages of the extra `web` are installed.
-
-    Raises:
-        ValueError: A package is missing.
-    """
+    """Check that the packages of the extra `web` are installed."""
     from importlib.util import find_spec
 
     for name in PACKAGES:
@@ -42,7 +38,6 @@ def need_packages() -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the host."""
     return host in OWN or host == "::1"
 
 
@@ -55,18 +50,8 @@ def serving(
     host: str = LOOPBACK,
     port: int | None = None,
 ) -> Iterator[str]:
-    """Serve the app while the block runs, and return its address. The folder of uploads is deleted at the end.
-
-    Args:
-        model_cache: The models.
-        limits: The limits of requests, None for the defaults.
-        runs: The only folder whose runs of `mmspec evaluate` are read.
-        host: The address to serve on.
-        port: The port, None for a free port from 7860 on.
-
-    Raises:
-        ValueError: The extra `web` is not installed, or the port is in use.
-    """
+    """Serve the app while the block runs, and return its address. The folder of uploads is deleted at the end. `runs`
+    is the only folder whose runs of `mmspec evaluate` are read. A port of None is a free port from 7860 on."""
     need_packages()
     limits = limits or Limits()
     with tempfile.TemporaryDirectory(prefix="mmspec-web-") as folder:

@@ -25,18 +25,8 @@ NO_FORM = "upload: expected a form with one file, got something else, use the pa
 
 
 def file_of_form(content_type: str, body: bytes) -> tuple[str, bytes]:
-    """Read the file of a form.
-
-    Args:
-        content_type: The header of the request, with the form's boundary.
-        body: The form, multipart/form-data.
-
-    Returns:
-        A safe form of the file's name, and the file's content.
-
-    Raises:
-        RefusedRequest: The form is damaged, does not have exactly one file, or the file has no name.
-    """
+    """Read the only file of a multipart/form-data body, whose boundary the content type names; return a safe form of
+    its name, and its content. A damaged form is a RefusedRequest."""
     header = Message()
     header["content-type"] = content_type
     boundary = header.get_boundary()
@@ -57,15 +47,7 @@ def file_of_form(content_type: str, body: bytes) -> tuple[str, bytes]:
 
 
 def form_of_file(name: str, content: bytes) -> tuple[str, list[bytes]]:
-    """Return a form with a file.
-
-    Args:
-        name: A name that `safe_name` returned.
-        content: The content of the file.
-
-    Returns:
-        The header content-type, and the body in parts.
-    """
+    """Return the header content-type and the body in parts of a form with a file, whose name `safe_name` returned."""
     boundary = secrets.token_hex(16)
     head = f'--{boundary}\r\nContent-Disposition: form-data; name="{FIELD}"; filename="{name}"\r\n\r\n'
     return f"multipart/form-data; boundary={boundary}", [head.encode(), content, f"\r\n--{boundary}--\r\n".encode()]
@@ -89,19 +71,8 @@ BLOCK = 4096  # bytes of the smallest file or folder on a disk
 
 
 def open_uploaded(value: Any, uploads: Path, limits: Limits) -> Image:
-    """Open an uploaded picture.
-
-    Args:
-        value: The path, or gradio's object with the field `path`.
-        uploads: The folder that holds the uploaded files.
-        limits: The limits on bytes and pixels.
-
-    Returns:
-        The picture as RGB of 8 bits.
-
-    Raises:
-        RefusedRequest: There is no file, it is outside the folder, or the gate refuses it. The message does not name it.
-    """
+    """Open an uploaded picture as RGB of 8 bits; `value` is the path, or gradio's object with the field `path`. It must
+    lie in the folder and pass the gate. The message of the RefusedRequest does not name it."""
     path = value.get("path") if isinstance(value, dict) else value
     if not isinstance(path, str):
         raise RefusedRequest(NO_PICTURE)
@@ -114,7 +85,7 @@ def open_uploaded(value: Any, uploads: Path, limits: Limits) -> Image:
 
 
 def is_uploaded(path: Any, uploads: Path) -> bool:
-    """Whether a path names a file in the folder of uploads, and not an address, a folder or a link to elsewhere."""
+    """Return whether a path names a file in the folder of uploads, and not an address, a folder or a link to elsewhere."""
     if not isinstance(path, str) or "://" in path:
         return False
     try:

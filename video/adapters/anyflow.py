@@ -37,21 +37,13 @@ class AnyFlowVideo(TransformerVideo):
     name: str = "anyflow"
 
     def open(self, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> AnyFlowState:
-        """Return the state of B videos, see `BlockVideoModel`.
-
-        Raises:
-            ValueError: The size is no multiple of the patches.
-        """
         self._check_size(size, self.transformer.config.compressed_patch_size, "a compressed patch")
         return AnyFlowState(self, text, noise, size)
 
 
 class AnyFlowState(VideoState):
-    """The state of a request; `watermark` counts the blocks whose keys and values are held.
-
-    The model compresses older chunks anew, so a read is a single pass over all blocks so far, however many of them are
-    unread. Lazy reading costs a pass per run of drafts.
-    """
+    """The state of a request; `watermark` counts the blocks whose keys and values are held. The model compresses older
+    chunks anew, so a read is one pass over all blocks so far, and lazy reading costs a pass per run of drafts."""
 
     def __init__(self, model: AnyFlowVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]):
         super().__init__(model, text, noise, size)
@@ -79,10 +71,8 @@ class AnyFlowState(VideoState):
 
     @torch.no_grad()
     def absorb(self, video: CommittedBlocks) -> None:
-        """Read the whole video in one pass, if it has grown or the prompt of the next block has changed.
-
-        The keys of all frames depend on the prompt of the block that they are read for.
-        """
+        """Read the whole video in one pass, if it has grown or the next block's prompt, on which all keys depend, has
+        changed."""
         self._check_read(video)
         text = self._text(len(video))
         if not video or (self._held[0] == len(video) and self._held[1] is text):

@@ -106,7 +106,6 @@ def _skyreels(pipe: Any, steps: Steps, guided: Guided) -> BlockVideoModel:
 
 
 def _single_count(steps: Steps, usual: int) -> int:
-    """Return the number of steps; a tuple for several stages is refused."""
     if isinstance(steps, tuple):
         raise ValueError(f"steps: expected one number for a pipeline without stages, got {steps}; pass the total")
     return usual if steps is None else steps

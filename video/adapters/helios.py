@@ -72,11 +72,6 @@ class HeliosVideo(TransformerVideo):
         return (steps - self.guidance.still) * self.guidance.passes
 
     def open(self, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> HeliosState:
-        """Return the state of B videos, see `BlockVideoModel`.
-
-        Raises:
-            ValueError: The first stage does not support the size.
-        """
         if self.sampler is None:
             return replace(self, sampler=self._sampler(size)).open(text, noise, size)
         if isinstance(self.sampler, Pyramid):

@@ -58,25 +58,14 @@ def dynamic_shift(tokens: int, config: Mapping[str, Any]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Pyramid:
-    """Sampling in stages: a small block is enlarged twofold from stage to stage, with noise that hides the enlarging.
-
-    Paper: "Pyramidal Flow Matching for Efficient Video Generative Modeling". The steps are those of
-    HeliosPyramidPipeline in diffusers.
-
-    Args:
-        scheduler: A HeliosScheduler, or a HeliosDMDScheduler for distilled models, copied for every block.
-        steps: Steps per stage, the smallest first.
-        patch: Frames, rows and columns of a token.
-        doubled: Whether the steps are doubled, which only distilled models support.
-
-    Raises:
-        ValueError: A stage has no steps, the number of stages is not the scheduler's, or `doubled` is unsupported.
+    """Sampling in stages: a small block is enlarged twofold from stage to stage, with noise that hides the enlarging
+    ("Pyramidal Flow Matching for Efficient Video Generative Modeling"). The steps are those of HeliosPyramidPipeline.
     """
 
-    scheduler: Any
-    steps: tuple[int, ...] = (10, 10, 10)
-    patch: tuple[int, int, int] = (1, 2, 2)
-    doubled: bool = False
+    scheduler: Any  # a HeliosScheduler or HeliosDMDScheduler, copied for every block
+    steps: tuple[int, ...] = (10, 10, 10)  # per stage, the smallest first
+    patch: tuple[int, int, int] = (1, 2, 2)  # frames, rows and columns of a token
+    doubled: bool = False  # twice the steps, which only distilled models support
     until = False
 
     def __post_init__(self) -> None:
@@ -116,7 +105,6 @@ class Pyramid:
         return x
 
     def _walk(self, velocity: Velocity, x: Tensor, scheduler: Any) -> Tensor:
-        """Return the block after one stage."""
         start, times = x, scheduler.timesteps
         for number, timestep in enumerate(times):
             flow = velocity(x, float(int(timestep)), float(int(timestep)))  # the models read whole timesteps
@@ -126,11 +114,9 @@ class Pyramid:
         return x
 
     def _enlarged(self, x: Tensor, sigma: float, fresh: Tensor) -> Tensor:
-        """Return a block with twice the rows and columns, at the level `sigma` at which the stage begins.
-
-        The cells of a patch are equal after the enlarging. Their noise is negatively correlated, by the scheduler's
-        gamma, so that the sum has the covariance of independent noise. `fresh` are standard normals, at least as large.
-        """
+        """Return a block with twice the rows and columns, at the level `sigma`, from standard normals `fresh`, at least
+        as large. The cells of a patch are equal after the enlarging. Their noise is negatively correlated, by the
+        scheduler's gamma, so that the sum has the covariance of independent noise."""
         x, gamma = _resized(x, 2.0, "nearest"), self.scheduler.config.gamma
         signal = 1 - sigma
         alpha = 1 / (math.sqrt(1 + 1 / gamma) * (1 - signal) + signal)
@@ -145,13 +131,8 @@ class Pyramid:
 
 
 def lower_factor(covariance: Tensor) -> Tensor:
-    """Return the Cholesky factor [n, n] of a covariance that may be singular.
-
-    Cells with correlation -1 / (n - 1) have a last pivot of 0, which rounding may make negative.
-
-    Raises:
-        ValueError: The matrix is no covariance.
-    """
+    """Return the Cholesky factor [n, n] of a covariance that may be singular. Cells with correlation -1 / (n - 1) have
+    a last pivot of 0, which rounding may make negative."""
     factor, failed = torch.linalg.cholesky_ex(covariance)
     cells = len(covariance)
     if int(failed):

@@ -63,13 +63,10 @@ class SkyReelsVideo(TransformerVideo):
         return self.sampler.passes * self.guidance.passes
 
     def open(self, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> SkyReelsState:
-        """Return the state of B videos, see `BlockVideoModel`."""
         return SkyReelsState(self, text, noise, size)
 
 
 class SkyReelsState(StatelessVideoState):
-    """A state without memory: every pass reads the context."""
-
     @torch.no_grad()
     def generate(self, video: CommittedBlocks) -> Tensor:
         model, block = self.model, len(video)

@@ -68,18 +68,9 @@ class BlockWork:
         decodes: bool = True,
         scored: int | None = None,
     ) -> BlockWork:
-        """Return the work of our loop for a video, from the decision on each block.
-
-        A block is read only if its model generates a later block. A lazy target reads all missing blocks before it
-        generates the next, and a rebuilt target reads a few latents in one pass.
-
-        Args:
-            kept: Per block, whether the draft is accepted.
-            drafted: Per block, whether it is drafted.
-            sync: How the target catches up with accepted drafts.
-            decodes: Whether blocks are decoded to pixels.
-            scored: The number of scored blocks; None for all drafted blocks.
-        """
+        """Return the work of our loop for a video, from the decision on each block; `scored` None is all drafted
+        blocks. A block is read only if its model generates a later block. A lazy target reads all missing blocks before
+        it generates the next, and a rebuilt target reads a few latents in one pass."""
         redrawn = [block for block, accepted in enumerate(kept) if not accepted]
         drafts = [block for block, was_drafted in enumerate(drafted) if was_drafted]
         reads = {

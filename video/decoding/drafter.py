@@ -11,22 +11,16 @@ from mmspec.video.prompt_encoder import PromptReader
 
 
 def model_of(drafter: Any) -> BlockVideoModel:
-    """Return the model of a drafter, without the pipeline around it."""
     return getattr(drafter, "model", drafter)
 
 
 def reader_of(drafter: Any, request: VideoRequest) -> PromptReader:
-    """Return the prompt reader of a drafter; a pipeline reads prompts with its own text encoder."""
+    """A pipeline reads prompts with its own text encoder."""
     encoder = getattr(drafter, "encoder", None)
     return request.read if encoder is None or encoder is request.read.encoder else PromptReader(encoder)
 
 
 def check_drafter(drafter: Any, target: BlockVideoModel, request: VideoRequest) -> None:
-    """Check that a drafter is a block video model with latents of the target's autoencoder.
-
-    Raises:
-        ValueError: It is no block video model, or its latents are of another autoencoder.
-    """
     model = model_of(drafter)
     if not hasattr(model, "open") or not hasattr(model, "plan"):
         raise UnsupportedCombination(

@@ -14,45 +14,25 @@ from mmspec.io.interrupts import Stopped
 
 @dataclass(slots=True)
 class BlockRecord:
-    """The record of one block of one video.
-
-    Attributes:
-        drafted: Whether the router judged a draft of it.
-        kept: Whether the draft is accepted; otherwise the target generated the block.
-        scores: A score per frame of the draft; None where it was not scored.
-        own_scores: A score per frame of the target's block; None where it was not scored.
-        features: Features of the draft, see `FEATURES`; None where they were not computed.
-    """
-
-    drafted: bool = False
-    kept: bool = False
-    scores: list[float] | None = None
-    own_scores: list[float] | None = None
-    features: list[float] | None = None
+    drafted: bool = False  # whether the router judged a draft of it
+    kept: bool = False  # otherwise the target generated the block
+    scores: list[float] | None = None  # per frame of the draft; None where it was not scored
+    own_scores: list[float] | None = None  # per frame of the target's block, likewise
+    features: list[float] | None = None  # of the draft, see `FEATURES`; None where they were not computed
 
 
 @dataclass(slots=True)
 class VideoStats(Stats):
-    """`Stats` whose unit is a block.
+    """`Stats` whose unit is a block; `accept_length` is the number of blocks per block that the target generates.
+    `target_passes` counts the rounds in which the target generates at least one block. `prefill_s` and `verify_s` are
+    the remaining seconds of the rounds."""
 
-    `accept_length` is the number of blocks per block that the target generates. `target_passes` counts the rounds in
-    which the target generates at least one block. `prefill_s` and `verify_s` are the remaining seconds of the rounds.
-
-    Attributes:
-        target_forwards: Forward passes of the target, summed over rows; `drafter_passes` are those of the drafter.
-        context_forwards: Forward passes of the target that read context.
-        vae_s: Seconds of decoding to pixels.
-        reward_s: Seconds of scoring.
-        block_s: Seconds of each round; a round ends with a block of every row.
-        records: Per row, a record per finished block.
-    """
-
-    target_forwards: int = 0
-    context_forwards: int = 0
-    vae_s: float = 0.0
+    target_forwards: int = 0  # summed over rows; `drafter_passes` are those of the drafter
+    context_forwards: int = 0  # those that read context
+    vae_s: float = 0.0  # decoding to pixels
     reward_s: float = 0.0
-    block_s: list[float] = field(default_factory=list)
-    records: list[list[BlockRecord]] = field(default_factory=list)
+    block_s: list[float] = field(default_factory=list)  # of each round, which ends with a block of every row
+    records: list[list[BlockRecord]] = field(default_factory=list)  # per row and finished block
 
     def seconds(self) -> dict[str, float]:
         parts = ("prefill", "draft", "target", "verify", "vae", "reward")
@@ -83,15 +63,11 @@ class VideoStats(Stats):
 
     @property
     def target_blocks(self) -> list[int]:
-        """Per row, the number of blocks that the target generated: the budget that a router used."""
+        """Per row, the number of blocks that the target generated."""
         return [sum(not block.kept for block in row) for row in self.records]
 
     def latency(self, percent: int = 50) -> float:
-        """Return the seconds within which `percent` of a hundred blocks are finished.
-
-        Raises:
-            ValueError: No block is finished, or `percent` is not between 1 and 99.
-        """
+        """Return the seconds within which `percent` (1..99) of a hundred blocks are finished."""
         if not self.block_s or not 0 < percent < 100:
             raise ValueError(f"percent: expected 1 to 99 and a finished block, got {percent} of {len(self.block_s)}; run the "
                              "request first")  # fmt: skip
@@ -109,19 +85,12 @@ class VideoStats(Stats):
 
 @dataclass(slots=True)
 class VideoOutput:
-    """The videos of a request.
+    """The videos of a request, none with `pixels=False`."""
 
-    Attributes:
-        videos: Per row, uint8 [F, H, W, 3]. A failed row has its finished blocks, or None; empty with `pixels=False`.
-        latents: Per row, float [C, F, h, w], or None where no block is finished.
-        stats: See `VideoStats`.
-        errors: Per failed row, a sentence.
-    """
-
-    videos: list[np.ndarray | None]
-    latents: list[Tensor | None]
+    videos: list[np.ndarray | None]  # uint8 [F, H, W, 3]; a failed row has its finished blocks or None
+    latents: list[Tensor | None]  # float [C, F, h, w]; None where no block is finished
     stats: VideoStats
-    errors: dict[int, str] = field(default_factory=dict)
+    errors: dict[int, str] = field(default_factory=dict)  # per failed row, a sentence
 
 
 class VideoStopped(Stopped):

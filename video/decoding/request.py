@@ -23,43 +23,24 @@ Listener = Callable[[int, int, np.ndarray | None], None]
 
 @dataclass(frozen=True, slots=True)
 class VideoRequest:
-    """The settings of one call, which a decoding prepares for the loop.
+    """The settings of one call, which a decoding prepares for the loop."""
 
-    Args:
-        prompts: Per row, the prompts by the block from which each applies; block 0 always has a prompt.
-        reward_prompts: Per row, the texts that blocks are scored by, in the same form; None where a row has no text.
-        keys: The random keys of the rows.
-        size: Rows and columns of a latent frame.
-        blocks: The number of blocks of every video.
-        vae: The autoencoder that decodes them.
-        read: The reader that encodes prompts for the target.
-        pixels: Whether frames are stored; without them a block is decoded only for a reward.
-        listener: Called for every row's block once it is committed.
-    """
-
-    prompts: Sequence[Mapping[int, Prompt]]
-    reward_prompts: Sequence[Mapping[int, str]] | None
+    prompts: Sequence[Mapping[int, Prompt]]  # per row, by the block from which each applies, 0 included
+    reward_prompts: Sequence[Mapping[int, str]] | None  # likewise
     keys: Keys
-    size: tuple[int, int]
+    size: tuple[int, int]  # rows and columns of a latent frame
     blocks: int
     vae: StreamingVAE
     read: PromptReader
-    pixels: bool = True
-    listener: Listener | None = None
+    pixels: bool = True  # whether frames are stored; without them only a reward decodes
+    listener: Listener | None = None  # called once a row's block is committed
 
     @property
     def anchors(self) -> frozenset[int]:
-        """The blocks at which a prompt begins."""
         return frozenset(block for row in self.prompts for block in row)
 
     def open(self, model: BlockVideoModel, read: PromptReader) -> list[BlockVideoState]:
-        """Return a model's state for every row.
-
-        Each row is a request of its own, so rows decide independently and no row depends on another.
-
-        Raises:
-            ValueError: The model does not fit the request.
-        """
+        """Return a model's state for every row: each is a request of its own, so rows decide independently."""
         states = []
         for row, prompts in enumerate(self.prompts):
             noise = KeyedBlockNoise(Keys(self.keys.seeds[row : row + 1]))
@@ -70,7 +51,6 @@ class VideoRequest:
         return states
 
     def text(self, row: int, block: int) -> str:
-        """Return the text that a block is scored by."""
         texts = self.reward_prompts[row]
         return texts[max(first for first in texts if first <= block)]
 
@@ -79,16 +59,7 @@ Prompts = str | Sequence[str] | Tensor
 
 
 def prompt_rows(prompts: Prompts, rows: int | None = None, name: str = "prompts") -> list[Prompt]:
-    """Return one prompt per row.
-
-    Args:
-        prompts: A text, texts, or encoder states float [B, L, d].
-        rows: The expected number of rows, to which a single text is repeated; None for as many as there are prompts.
-        name: The argument that errors name.
-
-    Raises:
-        ValueError: The prompts have another form or another number of rows.
-    """
+    """Return one prompt per row of a text, texts, or states float [B, L, d]; a single text is repeated to `rows`."""
     if isinstance(prompts, str):
         return [prompts] * (rows or 1)
     each: list[Prompt] = []
@@ -106,11 +77,6 @@ def prompt_rows(prompts: Prompts, rows: int | None = None, name: str = "prompts"
 def prompts_by_block(
     first: Sequence[Prompt], later: Mapping[int, Prompts] | None, blocks: int, name: str
 ) -> list[dict[int, Prompt]]:
-    """Return, per row, the prompts by the block from which each applies.
-
-    Raises:
-        ValueError: A block is outside the video, or `later` is no dict.
-    """
     timeline = [{0: prompt} for prompt in first]
     if not isinstance(later, Mapping | None):
         raise ValueError(
@@ -127,13 +93,7 @@ def prompts_by_block(
 def reward_prompts(
     shown: Sequence[Mapping[int, Prompt]], given: Prompts | Mapping[int, Prompts] | None, blocks: int
 ) -> list[dict[int, str]] | None:
-    """Return, per row, the texts that blocks are scored by; None where a row has no text.
-
-    Args:
-        shown: Per row, the prompts by block.
-        given: Texts that replace them for scoring, alone or by block; None for the prompts.
-        blocks: The number of blocks of a video.
-    """
+    """Return, per row, the texts by block that replace the prompts for scoring; None where a row has no text."""
     more = dict(given) if isinstance(given, Mapping) else {} if given is None else {0: given}
     own = prompts_by_block([rows[0] for rows in shown], more, blocks, "reward_prompt")
     texts = [{**rows, **others} for rows, others in zip(shown, own, strict=True)]
@@ -142,58 +102,35 @@ def reward_prompts(
 
 @dataclass(frozen=True, slots=True)
 class DecodedBlock:
-    """The pixels of a block.
-
-    Attributes:
-        frames: uint8 [N, 3, H, W].
-        after: The state of the autoencoder after the block; None where the next block starts anew.
-    """
-
-    frames: Tensor
-    after: VAEState | None
+    frames: Tensor  # uint8 [N, 3, H, W]
+    after: VAEState | None  # the state after the block; None where the next starts anew
 
 
 @dataclass(slots=True)
 class VideoRowState:
-    """The committed blocks of a row and, until the round ends, the candidates for the next block.
-
-    Attributes:
-        state: The target's state.
-        committed: Per block, latents [1, C, F, h, w].
-        frames: Per block, pixels uint8 [N, 3, H, W] on the host.
-        vae_state: The autoencoder's state after the committed blocks. Decoding a draft does not change it.
-        slots: Latents of the candidates by handle.
-        decoded: Pixels of the candidates that have been decoded, by handle.
-        anchor: Frame scores of the block that began the prompt, where a router reads them.
-        run: Consecutive accepted drafts since the target's last block.
-        records: Per committed block, see `BlockRecord`.
-        record: The record of the next block.
-    """
+    """The committed blocks of a row and, until the round ends, the candidates for the next block."""
 
     state: BlockVideoState
-    committed: list[Tensor] = field(default_factory=list)
-    frames: list[Tensor] = field(default_factory=list)
-    vae_state: VAEState | None = None
-    slots: dict[int, Tensor] = field(default_factory=dict)
+    committed: list[Tensor] = field(default_factory=list)  # per block, latents [1, C, F, h, w]
+    frames: list[Tensor] = field(default_factory=list)  # per block, uint8 [N, 3, H, W] on the host
+    vae_state: VAEState | None = None  # after the committed blocks; drafts do not change it
+    slots: dict[int, Tensor] = field(default_factory=dict)  # latents of the candidates by handle
     decoded: dict[int, DecodedBlock] = field(default_factory=dict)
-    anchor: Tensor | None = None
-    run: int = 0
+    anchor: Tensor | None = None  # frame scores of the block that began the prompt
+    run: int = 0  # accepted drafts since the target's last block
     records: list[BlockRecord] = field(default_factory=list)
-    record: BlockRecord = field(default_factory=BlockRecord)
+    record: BlockRecord = field(default_factory=BlockRecord)  # of the next block
 
     @property
     def target_blocks(self) -> int:
-        """The number of blocks that the target generated."""
         return sum(not record.kept for record in self.records)
 
     def put(self, latents: Tensor, drafted: bool) -> int:
-        """Store a candidate for the next block until the round ends; return its handle."""
         handle = 2 * len(self.committed) + drafted
         self.slots[handle] = latents
         return handle
 
     def commit(self, handle: int, kept: bool) -> None:
-        """Commit a candidate and drop the others."""
         self.record.kept = kept
         self.run = self.run + 1 if kept else 0
         self.committed.append(self.slots[handle])
@@ -204,5 +141,4 @@ class VideoRowState:
         self.clear()
 
     def clear(self) -> None:
-        """Drop all candidates and their record."""
         self.slots, self.decoded, self.record = {}, {}, BlockRecord()

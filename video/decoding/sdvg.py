@@ -91,11 +91,7 @@ class SDVG:
         return model_of(self.drafter)
 
     def target(self, model: BlockVideoModel) -> BlockVideoModel:
-        """Return the target model, with its context under `sync`.
-
-        Raises:
-            UnsupportedCombination: The context of the model cannot be chosen.
-        """
+        """Return the target model, with its context under `sync`."""
         if not isinstance(self.sync, Rebuilt):
             return model
         if not hasattr(model, "context"):
@@ -117,11 +113,6 @@ class SDVG:
         return SDVGState(self, self.active_router.drafts, target)
 
     def prepare(self, model: BlockVideoModel, request: VideoRequest) -> tuple[BlockTarget, SDVG, Router]:
-        """Return the target, the drafter and the rule of one request.
-
-        Raises:
-            ValueError: The drafter or the router does not fit the request, or a reward has no text.
-        """
         self._check(model, request)
         rule, scoring = self.rule(model), RewardScoring(self.reward, self.reduction)
         target = BlockTarget(self.target(model), request, rule.needs, scoring, eager=self.sync == "eager")
@@ -147,8 +138,6 @@ class _OptimisticDraft:
 
 
 class SDVGState:
-    """The drafter's state of every row in one request."""
-
     def __init__(self, settings: SDVG, drafts: Callable[[BlockPosition], bool], target: BlockTarget):
         self.settings, self.drafts, self.device = settings, drafts, settings.model.device
         read = reader_of(settings.drafter, target.request)
@@ -184,7 +173,6 @@ class SDVGState:
         return Draft(value, chain(1, target.device), Law("none"), value >= 0 if -1 in handles else None)
 
     def _further(self, block: int, target: BlockTarget) -> bool:
-        """Return whether a block may be drafted before the previous block is judged."""
         request = target.request
         return self.settings.optimistic and block < request.blocks and block not in request.anchors
 
@@ -197,7 +185,6 @@ class SDVGState:
             raise
 
     def observe(self, target: BlockTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Drop the optimistic drafts behind rejected blocks and restore the drafter's states."""
         if verdict.redo is None:
             return
         for row, redo in enumerate(verdict.redo.tolist()):

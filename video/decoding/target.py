@@ -21,31 +21,15 @@ from mmspec.video.routing.routers import BlockEvidence, BlockPosition, ScoringNe
 
 @dataclass(frozen=True, slots=True)
 class RewardScoring:
-    """How blocks are scored.
-
-    Attributes:
-        reward: The scorer of frames; None for a router that reads no score.
-        reduction: From the scores of frames to the score of a block.
-    """
-
-    reward: Reward | None = None
+    reward: Reward | None = None  # None for a router that reads no score
     reduction: Reduction = "min"
 
 
 class BlockTarget(BatchTarget):
-    """A batch of videos. Values are handles of blocks whose latents are in `rows`; no row depends on another.
-
-    A row stops at latents, frames or scores that are NaN or Inf. It keeps its finished blocks, and `errors` has a
-    sentence.
-
-    Args:
-        model: The model that generates the blocks without an accepted draft.
-        request: The settings of the call.
-        needs: The scores that the router reads.
-        scoring: The reward; see `RewardScoring`.
-        eager: Whether a committed block is read at once instead of before the next generation. This takes more
-            passes, but a rejection does not wait for them. The blocks are the same.
-    """
+    """A batch of videos; values are handles of blocks whose latents are in `rows`, and no row depends on another. A row
+    stops at latents, frames or scores that are NaN or Inf: it keeps its finished blocks, and `errors` has a sentence.
+    `eager` reads a committed block at once: more passes, but a rejection does not wait for them. The blocks are the
+    same."""
 
     verdicts = ("regenerate",)
 
@@ -72,11 +56,9 @@ class BlockTarget(BatchTarget):
 
     @property
     def block(self) -> int:
-        """The number of the next block, which is the same in every active row."""
         return max(len(row.committed) for row, live in zip(self.rows, self.live, strict=True) if live)
 
     def position(self, row: int, uniform: float) -> BlockPosition:
-        """Return the position of a row, which a router reads before a block is drafted."""
         video = self.rows[row]
         return BlockPosition(row, len(video.committed), self.request.blocks, video.target_blocks, video.run, uniform)
 
@@ -193,8 +175,6 @@ class BlockTarget(BatchTarget):
         self.stats.context_forwards = sum(row.state.context_passes for row in self.rows)
 
     def _evidence(self, nodes: int) -> BlockEvidence:
-        """Return evidence without scores."""
-
         def unknown(*shape: int) -> Tensor:
             return torch.full((self.batch, *shape), torch.nan, device=self.device)
 

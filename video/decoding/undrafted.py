@@ -30,33 +30,22 @@ class PlainVideoDecoding:
     """The target alone generates every block, through the same loop. Exact."""
 
     def prepare(self, model: BlockVideoModel, request: VideoRequest) -> tuple[BlockTarget, Drafter, Router]:
-        """Return the target, the drafter and the rule of one request."""
         rule = TargetAlone()
         return BlockTarget(model, request, rule.needs), NoDraft(), rule
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterAlone:
-    """A smaller model generates every block, the first included. Relaxed, since no block is the target's.
-
-    Args:
-        drafter: A model with the target's latents, or a pipeline of such a model.
-    """
+    """A smaller model generates every block, the first included. Relaxed, since no block is the target's."""
 
     drafter: Any
 
     def rule(self, model: BlockVideoModel) -> Router:
-        """Return the rule of its requests, which is marked as relaxed."""
         router = TargetAlone()
         router.exact, router.name = False, "drafter alone (relaxed)"
         return router
 
     def prepare(self, model: BlockVideoModel, request: VideoRequest) -> tuple[BlockTarget, Drafter, Router]:
-        """Return the smaller model as the target, no drafter, and the rule of one request.
-
-        Raises:
-            ValueError: The smaller model generates latents of another autoencoder.
-        """
         check_drafter(self.drafter, model, request)
         rule, read = self.rule(model), reader_of(self.drafter, request)
         return BlockTarget(model_of(self.drafter), replace(request, read=read), rule.needs), NoDraft(), rule

@@ -17,17 +17,13 @@ REWARD_FILES = ", ".join(f"{kind}:FILE" for kind in PUBLISHED_CONFIGS)
 
 
 def is_published(name: str) -> bool:
-    """Return whether a name consists of a published reward and a file, which need not exist."""
+    """The file need not exist."""
     kind, colon, file = name.partition(":")
     return kind in PUBLISHED_CONFIGS and bool(colon and file)
 
 
 def published_reward(name: str) -> Reward:
-    """Load the reward in a published model's file, such as "pickscore:FILE", with the config beside it if present.
-
-    Raises:
-        ValueError: The file does not exist or does not fit the model.
-    """
+    """Load the reward in a published model's file, such as "pickscore:FILE", with the config beside it if present."""
     kind, _, file = name.partition(":")
     if not Path(file).is_file():
         raise ValueError(f"reward: expected a file, got {file!r}, which does not exist; name the .safetensors file")
@@ -35,15 +31,8 @@ def published_reward(name: str) -> Reward:
 
 
 def reward_of_file(kind: str, file: Path, vocabulary: Path | None = None, *, whole: bool = True) -> Reward:
-    """Load the reward in a published model's file.
-
-    Args:
-        kind: A key of `PUBLISHED_CONFIGS`.
-        file: The safetensors file.
-        vocabulary: The `vocab.txt` of ImageReward; None for that beside the file.
-        whole: Whether several squares cover a wide frame, instead of the published centre crop. HPSv2 always reads the
-            whole frame in one square.
-    """
+    """Load a published reward; ImageReward's `vocab.txt` is beside the file by default. `whole` covers a wide frame
+    with several squares instead of the published centre crop; HPSv2 always reads the whole frame in one square."""
     from mmspec.io.readers import read_json
     from mmspec.video.rewards.clip import hpsv2_from_state_dict, pickscore_from_state_dict
     from mmspec.video.rewards.imagereward import ImageRewardScorer
@@ -63,16 +52,9 @@ def reward_of_file(kind: str, file: Path, vocabulary: Path | None = None, *, who
 
 
 def load_reward(source: str, pipe: Any) -> Reward:
-    """Return the reward that a text names.
-
-    Args:
-        source: "zoo:NAME" of a reward or of the zoo's "clip"; a published model and its file, such as
-            "imagereward:FILE"; or a drafter of the zoo with its own reward.
-        pipe: The pipeline whose frames it scores.
-
-    Raises:
-        ValueError: The text names none of these, or a file does not fit.
-    """
+    """Return the reward that a text names: "zoo:NAME" of a reward or of the zoo's "clip", a published model and its
+    file such as "imagereward:FILE", or a drafter of the zoo with its own reward. `pipe` is the pipeline whose frames it
+    scores."""
     if is_published(source):
         return published_reward(source)
     reward = from_zoo(source.removesuffix("/draft") + "/reward" if source.endswith("/draft") else source)

@@ -57,13 +57,7 @@ Features = Callable[[Tensor], Tensor]
 
 
 class ClipEncoder:
-    """An `ImageTextEncoder` of an open_clip model that reads squares of a fixed size.
-
-    Args:
-        model: The model.
-        tokenizer: From prompts to ids, int64 [N, T]; None for the published tokenizer of CLIP, from open_clip.
-        batch: Squares per pass.
-    """
+    """An `ImageTextEncoder` of an open_clip model; its tokenizer gives ids int64 [N, T], None is that of CLIP."""
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer | None = None, batch: int = 16):
         self.model, self.batch = model, batch
@@ -86,11 +80,7 @@ class ClipEncoder:
 
     @torch.no_grad()
     def encode_images(self, images: Tensor) -> Tensor:
-        """Return unit vectors float32 [N, D] of squares uint8 [N, 3, S, S].
-
-        Raises:
-            ValueError: The squares have another size or dtype.
-        """
+        """Return unit vectors float32 [N, D] of squares uint8 [N, 3, S, S]."""
         if images.dtype != torch.uint8 or images.shape[1:] != (3, self.size, self.size):
             raise ValueError(f"images: expected uint8 [N, 3, {self.size}, {self.size}], got {images.dtype} "
                              f"{tuple(images.shape)}; cut them with Views(size={self.size})")  # fmt: skip
@@ -106,8 +96,6 @@ class ClipEncoder:
 
 
 class TransformersClipEncoder(ClipEncoder):
-    """The encoder of a `CLIPModel` of transformers."""
-
     def _parts(self, model: Any) -> tuple[int, int, Features, Features]:
         vision, text = model.config.vision_config, model.config.text_config
 

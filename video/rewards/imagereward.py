@@ -39,8 +39,6 @@ _TEXT_LEFT_OUT = (
 
 @dataclass(frozen=True, slots=True)
 class VisionTowerSizes:
-    """The image tower, a ViT."""
-
     img_size: int = 224
     patch_size: int = 16
     embed_dim: int = 1024
@@ -85,15 +83,7 @@ class ImageRewardConfig:
 
     @classmethod
     def of(cls, config: Mapping[str, Any] | None, weights: Mapping[str, Tensor]) -> ImageRewardConfig:
-        """Return the config from the weights and from published field names.
-
-        Args:
-            config: The fields of med_config.json, or those of both towers under "vision" and "text".
-            weights: Tensors under the published names.
-
-        Raises:
-            ValueError: A field is unknown, a value has a wrong type, or the number of heads is unknown.
-        """
+        """Return the config from weights under published names, and the fields of med_config.json or of both towers."""
         declared = dict(config or {})
         parts = declared if {"vision", "text", "mlp"} & declared.keys() else {"text": declared}
         if unknown := sorted(parts.keys() - {"vision", "text", "mlp"}):
@@ -163,7 +153,6 @@ def _heads(part: str, width: int | None) -> int:
 
 
 def _size(weights: Mapping[str, Tensor], key: str, axis: int) -> int:
-    """Return a tensor's size along an axis, 0 where it has none: the file may be damaged."""
     return weights[key].shape[axis] if key in weights and weights[key].dim() > axis else 0
 
 
@@ -212,13 +201,8 @@ class ImageReward(nn.Module):
 
     @torch.no_grad()
     def forward(self, pixel_values: Tensor, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Return scores float32 [N], with mean 0 and standard deviation 1 over the training data.
-
-        Args:
-            pixel_values: float [N, 3, S, S], normalised as for CLIP.
-            input_ids: int64 [N, T], the first of which is CLS.
-            attention_mask: [N, T], 1 for tokens and 0 for padding; None without padding.
-        """
+        """Return scores float32 [N], with mean 0 and deviation 1 over the training data; inputs as in the two methods
+        above. The mask [N, T] is 1 for tokens."""
         first = self.text_hidden(self.image_embeds(pixel_values), input_ids, attention_mask)[:, 0]
         raw = self.head(first.to(self.head.weight.dtype)).flatten().float()
         return (raw - MEAN) / SPREAD
@@ -266,11 +250,7 @@ class ImageRewardScorer:
         return self.views.joined(torch.cat(scores), len(frames))
 
     def tokens(self, prompt: str) -> tuple[Tensor, Tensor]:
-        """Return (ids, mask), int64 [1, 35] each, padded.
-
-        Raises:
-            ValueError: The tokenizer has a larger vocabulary.
-        """
+        """Return (ids, mask), int64 [1, 35] each, padded."""
         settings: Any = {"padding": "max_length", "truncation": True, "max_length": LONGEST, "return_tensors": "pt"}
         rows, words = self.tokenizer([prompt], **settings), self.model.config.text.vocab_size
         if (most := int(rows["input_ids"].max())) >= words:
@@ -279,11 +259,7 @@ class ImageRewardScorer:
 
 
 def uncased_tokenizer(vocabulary: str | Path) -> BertTokenizer:
-    """Return the tokenizer of uncased BERT from its vocabulary file, a token per line.
-
-    Raises:
-        ValueError: The file is another vocabulary.
-    """
+    """Return the tokenizer of uncased BERT from its vocabulary file, a token per line."""
     from transformers import BertTokenizer
 
     words = {word: number for number, word in enumerate(read_text(vocabulary).split("\n")) if word}

@@ -56,7 +56,7 @@ def imagereward_from_state_dict(
 
 
 def published_name(name: str) -> str:
-    """Return the published name of a tensor of the towers; names of the head are unchanged."""
+    """Names of the head are unchanged."""
     part, _, rest = name.partition(".")
     if part != "vision":
         return TEXT + rest if part == "text" else name
@@ -66,11 +66,7 @@ def published_name(name: str) -> str:
 
 
 def folded(weights: Mapping[str, Tensor], widths: tuple[int, ...], hidden: int) -> dict[str, Tensor]:
-    """Return {"head.weight": [1, hidden], "head.bias": [1]}, float32: the product of the layers after the towers.
-
-    Raises:
-        ValueError: The layers do not have these widths, from `hidden` to 1.
-    """
+    """Return {"head.weight": [1, hidden], "head.bias": [1]}, float32: the product of the layers after the towers."""
     layers = mlp_layers(weights)
     names = [f"{layer}.{part}" for layer in layers for part in ("weight", "bias")]
     shapes = [shape for wide, narrow in zip(widths, widths[1:], strict=False) for shape in ((narrow, wide), (narrow,))]

@@ -22,24 +22,13 @@ class NotFinite(ValueError):
 
 
 class Reward(Protocol):
-    """A function that scores how well frames fit a prompt."""
-
     def __call__(self, frames: Tensor, prompt: str) -> Tensor:
-        """Return a score per frame, float32 [F]; higher is better.
-
-        Args:
-            frames: [F, 3, H, W], float in -1..1 or uint8.
-            prompt: The short text that a person wrote, not a long rewording; published rewards read 35 to 77 tokens.
-        """
+        """Return a score per frame, float32 [F], higher is better, of frames [F, 3, H, W], float in -1..1 or uint8. The
+        prompt is the short text that a person wrote, not a long rewording; published rewards read 35 to 77 tokens."""
 
 
 def scored(reward: Reward, frames: Tensor, prompt: str) -> Tensor:
-    """Return the checked scores of a reward, float32 [F].
-
-    Raises:
-        ValueError: The result is not a number per frame.
-        NotFinite: A score is NaN or Inf. A comparison with NaN is false, so a threshold would decide silently.
-    """
+    """Return checked scores, float32 [F]; a comparison with NaN is false, so a threshold would decide silently."""
     scores, name = reward(frames, prompt), getattr(reward, "name", type(reward).__name__)
     if not isinstance(scores, Tensor) or scores.shape != frames.shape[:1]:
         got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
@@ -59,11 +48,8 @@ def _check_reduction(how: str) -> None:
 
 
 def reduced(scores: Tensor, how: Reduction = "min", dim: int = -1) -> Tensor:
-    """Reduce [..., F] to [...]: frames to the score of a block, or crops to the score of a frame.
-
-    The expected minimum falls with the number of frames, and the first block of a video may have fewer; the mean has no
-    such bias.
-    """
+    """Reduce [..., F] to [...]: frames to the score of a block, or crops to the score of a frame. The expected minimum
+    falls with the number of frames, and the first block of a video may have fewer; the mean has no such bias."""
     _check_reduction(how)
     return scores.amin(dim) if how == "min" else torch.mean(scores, dim)
 
@@ -128,11 +114,7 @@ class Views:
 
 
 def to_bytes(frames: Tensor) -> Tensor:
-    """Return frames as uint8 [F, 3, H, W], as in a file, so that a video and its file have the same score.
-
-    Raises:
-        ValueError: The frames are not [F, 3, H, W], float in -1..1 or uint8.
-    """
+    """Return frames, float in -1..1 or uint8, as uint8 [F, 3, H, W], as in a file, so that both have the same score."""
     if frames.ndim != 4 or frames.shape[1] != 3 or not frames.numel():
         raise ValueError(f"frames: expected [F, 3, H, W], got {tuple(frames.shape)}; pass the frames of a single video")
     if frames.dtype == torch.uint8:

@@ -20,11 +20,7 @@ _WRAPPERS, _PREFIXES = ("state_dict", "model", "module"), ("module.", "_orig_mod
 
 
 def weights_of(sd: Mapping[str, Any] | str | Path) -> dict[str, Tensor]:
-    """Return the tensors of a state dict, raw or wrapped, or of a .safetensors file, without prefixes of wrappers.
-
-    Raises:
-        ValueError: The file is of another kind, or a value is no tensor.
-    """
+    """Return the tensors of a state dict, raw or wrapped, or of a .safetensors file, without prefixes of wrappers."""
     if not isinstance(sd, Mapping):
         if Path(sd).suffix != ".safetensors":
             raise ValueError(
@@ -36,18 +32,7 @@ def weights_of(sd: Mapping[str, Any] | str | Path) -> dict[str, Tensor]:
 
 
 def convert_reward(path: str | Path, out: str | Path) -> Path:
-    """Write the weights of a pickled ImageReward or HPSv2 under their own names; code in the file is not run.
-
-    Args:
-        path: The pickle. Its epochs and optimizers are left out.
-        out: The .safetensors file.
-
-    Returns:
-        `out`.
-
-    Raises:
-        ValueError: The pickle holds something else, or `out` has another suffix.
-    """
+    """Write the weights of a pickled ImageReward or HPSv2 to a .safetensors file; code in the pickle is not run."""
     path, out = Path(path), Path(out)
     if out.suffix != ".safetensors":
         raise ValueError(
@@ -62,7 +47,6 @@ def convert_reward(path: str | Path, out: str | Path) -> Path:
 
 
 def named(sd: Mapping[str, Any] | str | Path) -> Any:
-    """Return a context in which errors name the file, if `sd` is a file."""
     return nullcontext() if isinstance(sd, Mapping) else naming(sd)
 
 
@@ -72,17 +56,8 @@ def filled(
     published: Callable[[str], str] = lambda name: name,
     kept: Collection[str] = (),
 ) -> Module:
-    """Return the module with `weights`, frozen and in eval mode; weights of the same dtype are not copied.
-
-    Args:
-        make: A function that builds the module.
-        weights: Tensors under the published names.
-        published: From the name of a tensor of the module to its published name.
-        kept: Names of weights that keep their dtype; the others are cast to the dtype of the first.
-
-    Raises:
-        ValueError: Tensors are missing, unknown or misshapen.
-    """
+    """Return the module with `weights`, frozen and in eval mode; weights of the same dtype are not copied. Weights in
+    `kept` keep their dtype; the others are cast to the dtype of the first."""
     model = _drawn(make, len(weights))
     own = {published(name): (name, value) for name, value in model.state_dict().items()}
     if wrong := mismatch({name: value for name, (_, value) in own.items()}, weights):

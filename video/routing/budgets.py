@@ -13,15 +13,8 @@ from mmspec.video.routing.routers import BlockEvidence, BlockPosition, Router, S
 
 
 class Budget(Router):
-    """The base of routers with a fixed number of target blocks.
-
-    Args:
-        budget: The number of blocks of a video that the target generates, including those that begin a prompt; or a
-            number per row, as another router has used them. All blocks of a video are the target alone.
-
-    Raises:
-        ValueError: A number is below 1.
-    """
+    """The base of routers with a fixed number of target blocks of a video, with those that begin a prompt; or a number
+    per row, as another router has used them."""
 
     needs = ScoringNeeds(reward=False)
 
@@ -36,7 +29,6 @@ class Budget(Router):
         self.name = f"{type(self).__name__.lower()} {', '.join(map(str, self.budgets))} (relaxed)"
 
     def of(self, row: int) -> int:
-        """Return the budget of a row."""
         return self.budgets[row if self.by_row else 0]
 
     def check_rows(self, rows: int, blocks: int) -> None:

@@ -28,18 +28,11 @@ TensorPair = tuple[Tensor, Tensor]
 def draft_features(
     scores: Tensor, anchor: Tensor, latents: TensorPair, frames: TensorPair, progress: float, run: int
 ) -> Tensor:
-    """Return the features of a draft, float32 [len(FEATURES)] on the host.
-
-    A jump is the mean change across the boundary of blocks. Motion is the mean change between frames of the draft.
-
-    Args:
-        scores: float [F], of the draft's frames.
-        anchor: float [F], of the frames of the block that began the prompt.
-        latents: [1, C, F, h, w] of the previous committed block and of the draft.
-        frames: uint8 [N, 3, H, W] of the same blocks.
-        progress: The committed share of the video.
-        run: Consecutive accepted drafts before this draft.
-    """
+    """Return the features of a draft, float32 [len(FEATURES)] on the host, from frame scores float [F] of the draft and
+    of the block that began the prompt, and latents [1, C, F, h, w] and frames uint8 [N, 3, H, W] of the previous
+    committed block and the draft. A jump is the mean change across the boundary of blocks; motion is that between
+    frames of the draft. `progress` is the committed share of the video, and `run` the accepted drafts before this
+    draft."""
     before, own = (block[0].transpose(0, 1).float() for block in latents)  # [F, C, h, w]
     shown, seen = (block.float() / 255 for block in frames)
     least, mean = reduced(scores), reduced(scores, "mean")
@@ -61,17 +54,7 @@ def _motion(block: Tensor) -> Tensor | float:
 
 @dataclass(frozen=True, slots=True)
 class AdvantageConfig:
-    """The sizes of an `Advantage`.
-
-    Args:
-        features: The features that the model reads, in order.
-        hidden: The width.
-
-    Raises:
-        ValueError: The features are not `FEATURES`, or the width is below 1.
-    """
-
-    features: tuple[str, ...] = FEATURES
+    features: tuple[str, ...] = FEATURES  # in the order in which the model reads them
     hidden: int = 16
 
     def __post_init__(self) -> None:
@@ -172,17 +155,9 @@ def scored_pairs(stats: Sequence[VideoStats], reduction: Reduction = "min") -> t
 
 @dataclass(frozen=True, slots=True)
 class TrainedAdvantage:
-    """The result of training.
-
-    Attributes:
-        model: The model of the best step.
-        correlation: The correlation of predicted and true gains on held-out pairs.
-        loss: The loss on held-out pairs as a share of the variance of the gains; 1 for the mean as the prediction.
-    """
-
-    model: Advantage
-    correlation: float
-    loss: float
+    model: Advantage  # of the best step
+    correlation: float  # of predicted and true gains on held-out pairs
+    loss: float  # held out, as a share of the variance of the gains; 1 for the mean as the prediction
 
 
 def train_advantage(

@@ -19,63 +19,36 @@ from mmspec.methods import method
 
 @dataclass(slots=True)
 class BlockEvidence(Evidence):
-    """The evidence that routers read.
+    """`reward` are block scores [B, N], float32; NaN without a score, which fails every comparison."""
 
-    Attributes:
-        reward: float32 [B, N], block scores; NaN without a score, which fails every comparison.
-        anchor: float32 [B], score of the target's block that began the prompt; NaN where it was not scored.
-        run: int64 [B], consecutive accepted drafts right before this block.
-        features: float32 [B, K], see `FEATURES`; NaN where they were not computed.
-    """
-
-    anchor: Tensor | None = None
-    run: Tensor | None = None
-    features: Tensor | None = None
+    anchor: Tensor | None = None  # float32 [B], score of the target's block that began the prompt; NaN without
+    run: Tensor | None = None  # int64 [B], consecutive accepted drafts before
+    features: Tensor | None = None  # float32 [B, K], see `FEATURES`; NaN without
 
 
 @dataclass(frozen=True, slots=True)
 class BlockPosition:
-    """The position of a row before a block is drafted.
-
-    Attributes:
-        row: The row.
-        block: The number of the block.
-        blocks: The number of blocks of the video.
-        target_blocks: The number of earlier blocks that the target generated.
-        run: Consecutive accepted drafts right before this block.
-        uniform: A uniform in [0, 1) of this row and block.
-    """
-
     row: int
     block: int
     blocks: int
-    target_blocks: int
-    run: int
-    uniform: float
+    target_blocks: int  # earlier blocks that the target generated
+    run: int  # consecutive accepted drafts right before this block
+    uniform: float  # in [0, 1), of this row and block
 
 
 @dataclass(frozen=True, slots=True)
 class ScoringNeeds:
-    """The scores that a router reads. Without a reward no block is scored, and without pixels none is decoded.
-
-    Attributes:
-        reward: Whether drafts are scored.
-        target_blocks: The blocks of the target that are scored too.
-        features: Whether the features of drafts are computed.
-    """
+    """The scores that a router reads. Without a reward no block is scored, and without pixels none is decoded."""
 
     reward: bool = True
-    target_blocks: Literal["none", "anchors", "all"] = "none"
+    target_blocks: Literal["none", "anchors", "all"] = "none"  # scored too
     features: bool = False
 
 
 class Router(Rule):
-    """A rule over drafted blocks: accepted blocks remain as drafted, and the target regenerates the others.
-
-    Paper: "Speculative Decoding for Autoregressive Video Generation". Relaxed, since accepted blocks follow the
-    drafter's distribution. The exact setting of a router is the setting under which no draft can be accepted. Its
-    videos are the target's, bit for bit. `needs` are the scores that the router reads.
-    """
+    """A rule over drafted blocks: accepted blocks remain as drafted, and the target regenerates the others
+    ("Speculative Decoding for Autoregressive Video Generation"). Relaxed, since accepted blocks follow the drafter's
+    distribution. Under its exact setting a router accepts no draft, and the videos are the target's, bit for bit."""
 
     exact = False
     proven_for = frozenset({("none", "none")})
@@ -87,11 +60,7 @@ class Router(Rule):
         self.exact, self.name = exact, f"target alone ({setting})" if exact else f"{name} (relaxed)"
 
     def check_rows(self, rows: int, blocks: int) -> None:
-        """Check that the settings fit the rows and blocks of a request.
-
-        Raises:
-            ValueError: They do not.
-        """
+        """Check that the settings fit the rows and blocks of a request."""
 
     def drafts(self, position: BlockPosition) -> bool:
         """Return whether the block is drafted; the target generates the others. Called once per row and block."""
@@ -148,13 +117,7 @@ class Threshold(Router):
 
     @classmethod
     def accepting(cls, share: float, scores: Sequence[float]) -> Self:
-        """Return the threshold that accepts this share of `scores`, the scores of drafts of other videos.
-
-        0 is the target alone, 1 accepts every draft.
-
-        Raises:
-            ValueError: The share lies outside 0..1, or there are no finite scores.
-        """
+        """Return the threshold that accepts this share, 0 (target alone) to 1, of `scores`, of drafts of other videos."""
         return cls(threshold_for_share(share, scores))
 
     def accept(self, evidence: BlockEvidence) -> Tensor:

@@ -54,11 +54,7 @@ _NUMBERED = re.compile(r"^(blocks\.\d+)\.(.+)$")
 
 
 def unwrapped(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return the tensors of a checkpoint, from "generator_ema" or "generator" if present, without prefixes of wrappers.
-
-    Raises:
-        ValueError: A value is no tensor.
-    """
+    """Return the tensors of a checkpoint, from "generator_ema" or "generator" if present, without prefixes of wrappers."""
     return {_bare(name): value for name, value in unwrap_state(state, WRAPPERS).items()}
 
 
@@ -69,7 +65,6 @@ def _bare(name: str) -> str:
 
 
 def is_causal(state: Mapping[str, Any]) -> bool:
-    """Return whether the names are those of the causal checkpoints."""
     return any(".self_attn." in name or name.startswith(("head.", "time_embedding.")) for name in state)
 
 
@@ -178,22 +173,8 @@ def save_wan(model: CausalWan, folder: str | Path) -> None:
 def convert_wan(
     path: str | Path, folder: str | Path, *, config: Mapping[str, Any] | None = None, dtype: torch.dtype | None = None
 ) -> Path:
-    """Write model.safetensors and config.json of a pickled checkpoint, from its averaged generator if present.
-
-    Code in the file is not run.
-
-    Args:
-        path: The pickle.
-        folder: The folder to write.
-        config: Fields that the weights do not determine, as in `load_wan`.
-        dtype: The dtype of the written weights, None for the file's.
-
-    Returns:
-        The folder.
-
-    Raises:
-        ValueError: The file is damaged or of another model.
-    """
+    """Write model.safetensors and config.json of a pickled checkpoint, of its averaged generator if present; its code
+    is not run. `config` are fields that the weights do not determine; `dtype` None is the file's."""
     path, folder = Path(path), Path(folder)
     state = unpickle(path)
     with naming(path):
@@ -231,30 +212,15 @@ def _of_folder(folder: Path) -> dict[str, Tensor]:
 
 
 def self_forcing(transformer: CausalWan, *, window: int | None = None, sinks: int | None = None) -> WanVideo:
-    """Return Self-Forcing (1.3B): four steps with fresh noise at shift 5, and blocks of three latent frames.
-
-    Args:
-        transformer: The transformer.
-        window: The number of visible frames, for videos beyond the 21 latent frames of training; None for the config's.
-        sinks: The number of first frames that are always visible; None for that of the config.
-    """
+    """Return Self-Forcing (1.3B): four steps with fresh noise at shift 5, and blocks of three latent frames. `window`
+    frames are visible, for videos beyond the 21 latent frames of training; None is the config's, as for `sinks`."""
     return WanVideo(transformer, Cached(window, sinks), FewStep(), BlockPlan(3), name="self-forcing")
 
 
 def causvid(
     transformer: CausalWan, *, steps: Literal[3, 4] = 3, window: int | None = None, sinks: int | None = None
 ) -> WanVideo:
-    """Return CausVid (1.3B) at shift 8; except for the steps it is set up as Self-Forcing.
-
-    Args:
-        transformer: The transformer.
-        steps: 3, unwarped, or 4, warped.
-        window: As in `self_forcing`.
-        sinks: As in `self_forcing`.
-
-    Raises:
-        ValueError: `steps` is another number.
-    """
+    """Return CausVid (1.3B) at shift 8, with 3 steps, unwarped, or 4, warped; otherwise it is set up as Self-Forcing."""
     lists = {3: FewStep((1000, 757, 522), shift=8.0, warp=False), 4: FewStep(shift=8.0)}
     if steps not in lists:
         raise ValueError(f"steps: expected 3 or 4, got {steps!r}; make a WanVideo with a FewStep for others")
@@ -262,11 +228,6 @@ def causvid(
 
 
 def krea(transformer: CausalWan, vae: StreamingVAE | None = None, *, steps: int = 5) -> WanVideo:
-    """Return Krea Realtime (14B): five passes, the last at 0, with a context of three latents, read anew per block.
-
-    Args:
-        transformer: The transformer.
-        vae: The autoencoder that encodes the first of them from pixels, see `Rebuilt`.
-        steps: Passes per block.
-    """
+    """Return Krea Realtime (14B): `steps` passes, the last at 0, with a context of three latents, read anew per block.
+    `vae` encodes the first of them from pixels, see `Rebuilt`."""
     return WanVideo(transformer, Rebuilt(3, vae), FewStep.krea(steps), BlockPlan(3), name="krea")

@@ -92,11 +92,7 @@ class WanConfig:
 
     @classmethod
     def of(cls, config: WanConfig | Mapping[str, Any]) -> WanConfig:
-        """Return the config of a mapping under the field names of diffusers or of the causal checkpoints.
-
-        Raises:
-            ValueError: A field is unknown, a value has a wrong type, or the model takes images.
-        """
+        """Return the config of a mapping under the field names of diffusers or of the causal checkpoints."""
         if isinstance(config, cls):
             return config
         return from_fields(cls, own_names(config), _LEFT_OUT, "a Wan transformer")
@@ -107,11 +103,6 @@ class WanConfig:
 
 
 def own_names(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a config under the names of `WanConfig`.
-
-    Raises:
-        ValueError: As `WanConfig.of` does.
-    """
     values = {name: value for name, value in config.items() if not name.startswith("_")}  # without the class name
     if foreign := [name for name in _IMAGE if values.get(name) is not None]:
         raise ValueError(f"{foreign[0]}: expected None, since only text-to-video models are supported, got "
@@ -139,11 +130,6 @@ def own_names(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def heads_of(width: int) -> int:
-    """Return the number of heads of a model with a published width.
-
-    Raises:
-        ValueError: The width is not a published width.
-    """
     if width not in _PUBLISHED:
         raise ValueError(
             f"num_heads: expected it in the config, since a width of {width} does not determine it, got none; add it"

@@ -44,11 +44,6 @@ class Rebuilt:
             raise ValueError(f"frames: expected at least 1, got {self.frames}; keep one frame of context or more")
 
     def open(self, model: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> RebuiltState:
-        """Return the state of one request.
-
-        Raises:
-            ValueError: The autoencoder has other latents than the model.
-        """
         if self.vae is not None and self.vae.layout.channels != model.channels:
             raise ValueError(f"vae: expected latents of {model.channels} channels as the model's, got "
                              f"{self.vae.layout.channels}; use the autoencoder the model was trained with")  # fmt: skip
@@ -65,8 +60,6 @@ class _DecodedContext:
 
 
 class RebuiltState(WanState):
-    """The state of a request: the prompt, and the latest pixel frames where the autoencoder needs them."""
-
     def __init__(self, model: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int], context: Rebuilt):
         super().__init__(model, text, noise, size)
         self.context, self._shown = context, _DecodedContext()

@@ -27,10 +27,8 @@ _THETA = 10000.0
 
 def rotary_table(head_dim: int, start: int, grid: tuple[int, int, int], device: torch.device) -> tuple[Tensor, Tensor]:
     """Return (cos, sin), float32 [F * h * w, head_dim / 2], of a grid of frames, rows and columns from frame `start`.
-
     Pairs of channels belong to time, then rows, then columns. Angles are float64, as in the published tables, and the
-    number of frames is unlimited.
-    """
+    number of frames is unlimited."""
     side = 2 * (head_dim // 6)
     frames, rows, columns = grid
     angles = [
@@ -56,11 +54,8 @@ def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def sinusoid(timestep: Tensor, dim: int) -> Tensor:
-    """Return float64 [..., dim] of timesteps [...]: cosines, then sines.
-
-    float64 as in the code of the causal checkpoints: timestep 937.5 must differ from 937, and float32 loses digits in
-    the angles of large timesteps.
-    """
+    """Return float64 [..., dim] of timesteps [...]: cosines, then sines. As in the code of the causal checkpoints,
+    timestep 937.5 must differ from 937, and float32 loses digits in the angles of large timesteps."""
     half = dim // 2
     frequency = torch.exp(-math.log(10000) / half * torch.arange(half, dtype=torch.float64, device=timestep.device))
     angle = timestep.double()[..., None] * frequency
@@ -73,17 +68,8 @@ Table = tuple[Tensor, Tensor]
 def block_pass(
     block: WanTransformerBlock, x: Tensor, modulation: Tensor, table: Table, text: Table, cache: ChunkCache, layer: int
 ) -> Tensor:
-    """Return x [B, S, dim] after one block; arithmetic outside attention and feed-forward is float32.
-
-    Args:
-        block: The transformer block.
-        x: [B, S, dim].
-        modulation: [B, F, 6, dim], from each frame's timestep.
-        table: The rotary table of the tokens.
-        text: The prompt's keys and values, [B, heads, L, head_dim].
-        cache: The cache in which the pass is staged.
-        layer: The index of the block.
-    """
+    """Return x [B, S, dim] after one block; arithmetic outside attention and feed-forward is float32. `modulation` [B,
+    F, 6, dim] is of each frame's timestep, and `text` the prompt's keys and values, [B, heads, L, head_dim]."""
     shift, scale, gate, later_shift, later_scale, later_gate = (
         block.scale_shift_table[:, None].float() + modulation.float()
     ).unbind(2)  # [B, F, dim] each
@@ -96,7 +82,6 @@ def block_pass(
 
 
 def self_attention(attention: WanAttention, x: Tensor, table: Table, cache: ChunkCache, layer: int) -> Tensor:
-    """Attend from each block of the pass to itself, earlier blocks of the pass, and the cached frames."""
     query, key, value = queries(attention, x), keys(attention, x), heads(attention, attention.to_v(x))
     query, key = (rotate(states, table).transpose(1, 2) for states in (query, key))
     out = [
@@ -199,11 +184,7 @@ class CausalWan(nn.Module):
         return self.proj_out.weight.dtype
 
     def read(self, text: Tensor) -> PromptStates:
-        """Return a prompt from the text encoder's states, float [B, L, text_dim], with zeros where a row is shorter.
-
-        Raises:
-            ValueError: The width differs, or there are more than `text_len` states.
-        """
+        """Return a prompt from text states float [B, L, text_dim], with zeros where a row is shorter."""
         config, most = self.config, self.config.text_len or text.shape[1]
         if text.dim() != 3 or text.shape[2] != config.text_dim or text.shape[1] > most:
             raise ValueError(f"text: expected [B, L <= {most}, {config.text_dim}], got {tuple(text.shape)}; use the text "
@@ -216,19 +197,10 @@ class CausalWan(nn.Module):
         self, latents: Tensor, timestep: Tensor, prompt: PromptStates, cache: ChunkCache | None = None,
         sizes: Sequence[int] | None = None, until: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """Return the flow [B, C, F, H, W], noise - clean, of the frames after the cached frames.
-
-        Args:
-            latents: [B, C, F, H, W].
-            timestep: float [B, F], 0 (clean) to 1000 (noise), never rounded.
-            prompt: The result of `read`.
-            cache: The cache of earlier frames, in which the pass is staged; None starts at frame 0.
-            sizes: Frames of each block of the pass, None for a single block; the result is that of a pass per block.
-            until: float [B, F], timesteps at the end of the step, for flow maps; None for `timestep`.
-
-        Raises:
-            ValueError: Shapes do not fit.
-        """
+        """Return the flow [B, C, F, H, W], noise - clean, of the frames after the cached frames; no cache starts at
+        frame 0. Timesteps are float [B, F], 0 (clean) to 1000 (noise), never rounded; `until` are those at the end of
+        the step, for flow maps. `sizes` are frames of each block, None for a single block; the result is that of a pass
+        per block."""
         self._check(latents, timestep, sizes)
         cache = ChunkCache() if cache is None else cache
         x = self.patch_embedding(latents.to(self.dtype))  # [B, dim, F, h, w]

@@ -19,8 +19,6 @@ from mmspec.video.wan.transformer import CausalWan, PromptStates
 
 
 class WanState(VideoState):
-    """The base of Wan's states: generates blocks and reads clean blocks with the cache of a subclass."""
-
     _read: tuple[Tensor, PromptStates] | None = None  # of a single prompt, since prompt states take much memory
 
     def _prompt(self, block: int) -> PromptStates:
@@ -79,11 +77,7 @@ class Cached:
         return CachedState(model, text, noise, size, self)
 
     def cache(self, model: WanVideo) -> ChunkCache:
-        """Return an empty cache.
-
-        Raises:
-            ValueError: The window has no room beside the sinks.
-        """
+        """Return an empty cache."""
         config = model.transformer.config
         local = None if config.local_attn_size == -1 else config.local_attn_size
         window = local if self.window is None else self.window
@@ -128,10 +122,7 @@ class CachedState(WanState):
         self.cache.restore(held)
 
     def _renew(self, video: CommittedBlocks, block: int) -> None:
-        """Read the visible frames before `block` under its prompt into a new cache.
-
-        The result follows from the video alone, whatever was read before.
-        """
+        """Read the visible frames before `block` under its prompt into a new cache, whatever was read before."""
         cache = self.context.cache(self.model)
         end = self.model.plan.start(block)
         spans = [(0, end)]
@@ -147,7 +138,6 @@ class CachedState(WanState):
         self.cache, self.watermark, self._renewed = cache, block, (block, self._text(block))
 
     def _parts(self, video: CommittedBlocks, first: int, last: int) -> Iterator[Tensor]:
-        """Yield the part of each block within the frames first..last - 1."""
         for number, block in enumerate(video):
             start = self.model.plan.start(number)
             cut = block[:, :, max(0, first - start) : max(0, last - start)]
@@ -189,15 +179,5 @@ class WanVideo(TransformerVideo):
         object.__setattr__(self, "sampler", value_of(self.sampler, "video", "schedule"))
 
     def open(self, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> BlockVideoState:
-        """Return the state of B videos.
-
-        Args:
-            text: float [B, L, text_dim].
-            noise: The noise of the blocks.
-            size: Rows and columns of a latent frame.
-
-        Raises:
-            ValueError: The size is no multiple of the patches, or the context does not fit the model.
-        """
         self._check_size(size, self.transformer.config.patch_size)
         return self.context.open(self, text, noise, size)

@@ -21,25 +21,17 @@ def is_tokenizer(processor: Any) -> bool:
 
 
 def special_tokens(processor: Any, text: str, is_chat: bool) -> dict[str, bool]:
-    """Return the argument that keeps a processor or a tokenizer from adding special tokens that a text has already.
-
-    Every prompt of this package becomes ids by this rule, which is that of `apply_chat_template` with `tokenize=True`: a
-    tokenizer adds none to the text of its chat template, and nobody adds any behind a beginning-of-sentence token.
-    """
+    """Return the argument that keeps a processor or a tokenizer from adding special tokens that a text has already. The
+    rule is that of `apply_chat_template` with `tokenize=True`, for all prompts of this package. A tokenizer adds none
+    to the text of its chat template, and nobody adds any behind a beginning-of-sentence token."""
     begin = getattr(getattr(processor, "tokenizer", processor), "bos_token", None)
     is_complete = (is_chat and is_tokenizer(processor)) or bool(begin and text.startswith(begin))
     return {"add_special_tokens": False} if is_complete else {}
 
 
 class ChatWriter:
-    """Converts messages to text and model inputs, with a processor or, for text alone, a tokenizer.
-
-    Args:
-        processor: a processor or a tokenizer of transformers with a chat template.
-
-    Raises:
-        ValueError: the processor has no chat template.
-    """
+    """Converts messages to text and model inputs, with a processor or, for text alone, a tokenizer, that has a chat
+    template."""
 
     def __init__(self, processor: Any):
         if not callable(getattr(processor, "apply_chat_template", None)) or not getattr(
@@ -53,16 +45,11 @@ class ChatWriter:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The names of the processor's outputs."""
         return tuple(getattr(self.processor, "model_input_names", ()))
 
     def message(self, text: str, images: Sequence[Any], role: str) -> tuple[Message, list[Image]]:
-        """Return a message with its pictures before its text, and the pictures in 8-bit RGB.
-
-        Raises:
-            ValueError: `text` is not a string or contains a placeholder, or an item of `images` is not a picture within
-                the limits of `mmspec.io.images`.
-        """
+        """Return a message with its pictures before its text, and the pictures in 8-bit RGB within the limits of
+        `mmspec.io.images`. A text with a placeholder is refused."""
         if not isinstance(text, str):
             raise ValueError(f"text: expected a string, got {text!r}; pass pictures as images=[...]")
         pictures = check_images(images)
@@ -87,11 +74,7 @@ class ChatWriter:
         return {"role": "assistant", "content": text if self.is_plain else [{"type": "text", "text": text}]}
 
     def written(self, messages: Sequence[Message], answering: bool = True) -> str:
-        """Return the text of messages, followed by the beginning of an answer if `answering`.
-
-        Raises:
-            ValueError: the chat template refuses the messages.
-        """
+        """Return the text of messages, followed by the beginning of an answer if `answering`."""
         try:
             return self.processor.apply_chat_template(messages, add_generation_prompt=answering, tokenize=False)
         except Exception as error:  # templates raise errors of their own
@@ -99,11 +82,7 @@ class ChatWriter:
                              f"{_reason(error)}; change the last message or remove it") from error  # fmt: skip
 
     def inputs(self, text: str, pictures: Sequence[Any]) -> dict[str, Any]:
-        """Return the model inputs of a conversation's text; a second call with the same arguments reuses the result.
-
-        Raises:
-            ValueError: the processor refuses the pictures or the text.
-        """
+        """Return the model inputs of a conversation's text; a second call with the same arguments reuses the result."""
         known, self._processed = self._processed, None
         if known and known[0] == text and len(known[1]) == len(pictures) and all(map(_is, known[1], pictures)):
             return dict(known[2])
@@ -121,13 +100,8 @@ class ChatWriter:
         return dict(inputs)
 
     def check(self, messages: Sequence[Message], pictures: Sequence[Any]) -> None:
-        """Check that the template and the processor support a conversation that ends in these messages.
-
-        After a system message, a user message is assumed to follow: many templates refuse a prompt without it.
-
-        Raises:
-            ValueError: the template or the processor refuses the conversation.
-        """
+        """Check that the template and the processor support a conversation that ends in these messages. After a system
+        message, a user message is assumed to follow, since many templates refuse a prompt without it."""
         if messages[-1]["role"] != "user":
             messages = [*messages, self.message(".", (), "user")[0]]
         self.inputs(self.written(messages), pictures)
@@ -142,13 +116,11 @@ class ChatWriter:
 
 
 def words_of(message: Message) -> str:
-    """Return the text of a message."""
     content = message["content"]
     return content if isinstance(content, str) else content[-1]["text"]
 
 
 def pictures_in(message: Message) -> int:
-    """Return the number of pictures in a message."""
     content = message["content"]
     return 0 if isinstance(content, str) else sum(part["type"] == "image" for part in content)
 

@@ -34,7 +34,8 @@ from mmspec.vlm.processors.copies import copy_of, traverse
 class Past(Cache):
     """A conversation with a model, passed to `generate` as its `past_key_values`.
 
-    A prompt is the whole conversation so far with all pictures; only its new part is read, with the output of a full read:
+    A prompt is the whole conversation so far with all pictures; only its new part is read, with the output of a full
+    read:
     - If the prompt continues the cached tokens, nothing is read again, and earlier pictures are not encoded again.
     - If it differs earlier, it is read again from the common prefix, or completely if a picture comes later. Layers with
       states can only go back to the end of the last prompt or the start of its `tail`; an earlier difference is refused.
@@ -43,18 +44,10 @@ class Past(Cache):
     - All is read again if weights, adapter, attention implementation or device changed, see `mmspec.core.fingerprint`. A
       drafter with changed weights counts as a new drafter.
 
-    A failed call changes nothing but the drafter's state, after which the next call reads all again.
-
-    `copy.deepcopy` and `copy.copy` both return a conversation that goes on independently with the same model and drafter,
-    so that many requests share a system prompt.
-
-    Args:
-        model: the transformers model, without wrappers.
-
-    Attributes:
-        ids: the ids of the conversation with the last answer; the cache holds all but the last id.
-        tail: the number of last prompt tokens that a later turn may render otherwise, set by a `Session`.
-    """
+    A failed call changes nothing but the drafter's state, after which the next call reads all again. `copy.deepcopy`
+    and `copy.copy` both return a conversation that goes on independently, so that many requests share a system prompt.
+    `ids` are those with the last answer; the cache holds all but the last id. A `Session` sets `tail`, the number of
+    last prompt tokens that a later turn may render otherwise."""
 
     def __init__(self, model: nn.Module):
         super().__init__(layers=[])
@@ -64,7 +57,6 @@ class Past(Cache):
         self.forget()
 
     def forget(self) -> None:
-        """Clear the conversation, so that the next call reads its whole prompt."""
         self.ids: list[int] = []
         self.cache: SlotCache | None = None
         self.pictures: dict[str, object] = {}
@@ -78,7 +70,7 @@ class Past(Cache):
         self.drafting: Fingerprint | None = None
 
     def __deepcopy__(self, memo: dict[int, object]) -> Past:
-        """Return a conversation that goes on independently with the same model and drafter, once no call runs."""
+        """Copy once no call runs; the model and the drafter are shared."""
         self._check_idle()
         new = memo[id(self)] = object.__new__(type(self))
         shared = {id(part): part for _, part in traverse(self.drafter)}
@@ -94,7 +86,6 @@ class Past(Cache):
 
     @property
     def held(self) -> int:
-        """The number of tokens in the cache."""
         return max(len(self.ids) - 1, 0)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -106,11 +97,7 @@ class Past(Cache):
                          "enable the model")  # fmt: skip
 
     def check(self, model: nn.Module, rows: int) -> None:
-        """Check that a call can use the conversation.
-
-        Raises:
-            ValueError: the conversation belongs to another model or its last call still runs, or `rows` is not 1.
-        """
+        """Check that a call of `rows` rows on this model can use the conversation."""
         if self._model() is not model:
             raise ValueError("past_key_values: expected the conversation of this model, got another model's; begin a new "
                              "conversation with mmspec.Session(model, processor)")  # fmt: skip
@@ -127,18 +114,9 @@ class Past(Cache):
             )
 
     def turn(self, parts: Parts, ids: Tensor, inputs: Mapping[str, object], drafter: Drafter | None) -> Turn:
-        """Return the turn of a request, with `rest` still without its positions.
-
-        Args:
-            parts: the model's parts.
-            ids: int64 [1, P], the prompt.
-            inputs: the prompt's inputs, see `prompt_inputs`.
-            drafter: the drafter of the request.
-
-        Raises:
-            ValueError: layers with states cannot go back far enough, pictures of earlier turns have changed, or the
-                model's dtype has changed.
-        """
+        """Return the turn of a request on a prompt int64 [1, P], with `rest` still without its positions; `inputs` are
+        of `prompt_inputs`. It fails if layers with states cannot go back far enough, or pictures of earlier turns or
+        the dtype changed."""
         if self.ids and parts.dtype != self.dtype:
             raise ValueError(f"model: expected {self.dtype}, the dtype of this conversation, got {parts.dtype}; call "
                              "forget() to read it again in this dtype")  # fmt: skip
@@ -198,7 +176,6 @@ class Past(Cache):
         return place.count, place.hidden
 
     def _go_back(self, turn: Turn) -> None:
-        """Cut the cache to the tokens that it shares with the turn's prompt."""
         if turn.start == 0 or turn.start == self.held:
             return
         place = next((place for place in self.places if place.count == turn.start), None)
@@ -207,25 +184,16 @@ class Past(Cache):
         )
 
     def expects(self, turn: Turn, positions: Tensor) -> None:
-        """Check that the model's positions of the whole prompt leave the cached tokens at their positions.
-
-        Args:
-            turn: the turn of the request.
-            positions: int64 [..., 1, n], the positions of the tokens to read.
-
-        Raises:
-            ValueError: the positions of cached tokens would change.
-        """
+        """Check that the model's positions of the whole prompt leave the cached tokens at their positions; `positions`,
+        int64 [..., 1, n], are those of the tokens to read."""
         if turn.start == self.held and bool((positions[..., 0].flatten() != self.position.flatten()).any()):
             raise ValueError("position_ids: expected cached tokens at the positions at which they were read, got a prompt "
                              "that moves them; call forget() to read it all again")  # fmt: skip
 
     @contextmanager
     def lent(self, turn: Turn) -> Iterator[None]:
-        """Lend the cache to a request inside the block.
-
-        If the block ends without `keep`, the cache is restored, or cleared if the request has overwritten cached tokens.
-        """
+        """Lend the cache to a request inside the block. If the block ends without `keep`, the cache is restored, or
+        cleared if the request has overwritten cached tokens."""
         before = self.cache.mark() if turn.start else None
         self.busy, self.kept = True, False
         try:
@@ -241,7 +209,7 @@ class Past(Cache):
                     self.cache.back(before)
 
     def keep(self, decoding: DecodingRun, pictures: Mapping[str, object]) -> None:
-        """Store the state and tokens of a finished request, and the `picture_inputs` of its prompt."""
+        """Store a finished request's state and tokens, and the `picture_inputs` of its prompt."""
         target = decoding.target
         self.kept = True
         self.ids = target.prompt[0].tolist() + target.tokens[0]
@@ -264,19 +232,8 @@ def past_of(inputs: dict) -> Past | None:
 
 
 def open_turn(past: Past, model: nn.Module, inputs: dict, drafter: Drafter | None) -> tuple[dict, Turn]:
-    """Return the arguments of `generate` without the pixels of earlier turns, and the turn.
-
-    transformers would otherwise encode all pictures before it calls mmspec.
-
-    Args:
-        past: the conversation.
-        model: the transformers model, without wrappers.
-        inputs: the arguments of the call; they may omit the pictures of earlier turns.
-        drafter: the drafter of the request.
-
-    Raises:
-        ValueError: the prompt is not a row of ids, or `Past.check` or `Past.turn` refuses the call.
-    """
+    """Return the arguments of `generate` without the pixels of earlier turns, which it would encode again, and the
+    turn. The arguments may already omit the pictures of earlier turns."""
     ids = inputs.get("input_ids", inputs.get("inputs"))
     if not isinstance(ids, Tensor) or ids.dim() != 2 or not ids.shape[1]:
         raise ValueError(
@@ -294,18 +251,8 @@ def open_turn(past: Past, model: nn.Module, inputs: dict, drafter: Drafter | Non
 
 
 def with_positions(past: Past, turn: Turn, parts: Parts, ids: Tensor, kwargs: dict) -> Turn:
-    """Return the turn with the positions that the model class computes for the whole prompt.
-
-    Args:
-        past: the conversation.
-        turn: the turn of the request.
-        parts: the model's parts.
-        ids: int64 [1, P], the prompt.
-        kwargs: the arguments that `generate` has prepared.
-
-    Raises:
-        ValueError: the prompt has padding, or `Past.expects` refuses the positions.
-    """
+    """Return the turn with the positions that the model class computes for the whole prompt, `ids` int64 [1, P] without
+    padding; `generate` has prepared `kwargs`."""
     mask = kwargs.get("attention_mask")
     if mask is not None and not bool(mask.all()):
         raise ValueError(

@@ -77,7 +77,7 @@ class Session:
         self._answered = 0  # number of messages that the model has read
 
     def __copy__(self) -> Session:
-        """Return a session that goes on independently; the model, processor, drafter, settings and pictures are shared."""
+        """Share the model, processor, drafter, settings and pictures; the copy goes on independently."""
         new = object.__new__(type(self))
         past = copy(self.past_key_values)
         own = {"_writer": copy(self._writer), "messages": deepcopy(self.messages), "pictures": list(self.pictures)}
@@ -117,14 +117,9 @@ class Session:
         self.pictures.extend(pictures)
 
     def remove_last_message(self) -> dict[str, Any]:
-        """Remove the last message with its pictures, and return it.
-
-        After removing an answer, `generate` answers the same message again. If the model has read a removed user message, the
-        next turn reads the whole conversation again.
-
-        Raises:
-            ValueError: the conversation has no messages.
-        """
+        """Remove the last message with its pictures, and return it. After removing an answer, `generate` answers the
+        same message again. If the model has read a removed user message, the next turn reads the whole conversation
+        again."""
         if not self.messages:
             raise ValueError("session: expected a message to remove, got none; add one first")
         message = self.messages.pop()
@@ -135,17 +130,8 @@ class Session:
         return message
 
     def generate(self, **settings: Any) -> Generated:
-        """Answer the messages since the last answer, and add the answer as a message.
-
-        Args:
-            **settings: settings of `generate` for this turn, including drafter, rule and seed.
-
-        Returns:
-            The result of `generate`, with the whole conversation in `sequences`.
-
-        Raises:
-            ValueError: there is no message to answer, a setting belongs to the session, or `generate` fails; then no
-                answer is added.
+        """Answer the messages since the last answer, and add the answer as a message; if that fails, none is added.
+        Settings such as drafter, rule and seed are for this turn. The result has the whole conversation in `sequences`.
         """
         if not self.messages or self.messages[-1]["role"] == "assistant":
             raise ValueError("session: expected a message to answer, got none since the last answer; add one first")
@@ -163,19 +149,8 @@ class Session:
         return result
 
     def ask(self, text: str, images: Sequence[Any] = (), **settings: Any) -> str:
-        """Add a user message and answer it; if that fails, the message is removed again.
-
-        Args:
-            text: the text of the message.
-            images: the pictures before the text, as in `add`.
-            **settings: the settings of this turn, as in `generate`.
-
-        Returns:
-            The text of the answer.
-
-        Raises:
-            ValueError: `add` or `generate` fails.
-        """
+        """Add a user message with pictures as in `add`, and return the text of its answer; if that fails, the message
+        is removed again. Settings are those of this turn, as in `generate`."""
         self._check(self._settings(settings))
         with self._restored():
             self.add(text, images)
@@ -195,7 +170,6 @@ class Session:
         return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
 
     def _settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of a call, with those of the session as defaults."""
         return {"drafter": self.drafter, "rule": self.rule, "seed": self.seed, **self.settings, **settings}
 
     def _check(self, settings: Mapping[str, Any], inputs: tuple[str, ...] = ()) -> None:

@@ -20,33 +20,19 @@ _TEXT = {"inputs", "input_ids", "attention_mask", "position_ids", "token_type_id
 
 
 def picture_inputs(inputs: Mapping[str, object]) -> dict[str, object]:
-    """Return a prompt's inputs that contain or describe pictures: tensors and lists."""
     sequences = {name: value for name, value in inputs.items() if isinstance(value, Tensor | list | tuple)}
     return {name: value for name, value in sequences.items() if name not in _TEXT}
 
 
 def pixel_names(inputs: Mapping[str, object]) -> set[str]:
-    """Return the names of the picture inputs that a vision tower encodes."""
     pictures = picture_inputs(inputs).items()
     return {name for name, value in pictures if isinstance(value, Tensor) and value.is_floating_point()}
 
 
 def added_pictures(earlier: Mapping[str, object], now: Mapping[str, object]) -> dict[str, object] | None:
-    """Return the inputs of the pictures that a turn adds.
-
-    Each input is compared with its earlier value: the new part follows along the first axis that has grown. Other axes
-    may have more padding.
-
-    Args:
-        earlier: the `picture_inputs` of the previous turn, for all pictures until then.
-        now: the `picture_inputs` of this turn, for all pictures so far.
-
-    Returns:
-        The inputs of the new pictures, empty without new pictures; None if the new part cannot be separated.
-
-    Raises:
-        ValueError: pictures of earlier turns have changed.
-    """
+    """Return the inputs of a turn's new pictures, empty without any; None if they cannot be separated. Both arguments
+    are `picture_inputs`, for all pictures until then. The new part of an input follows along the first axis that has
+    grown; other axes may have more padding. Changed pictures of earlier turns are refused."""
     if not now:
         return {}
     if not earlier:
@@ -90,17 +76,9 @@ _TYPES = ("token_type_ids", "mm_token_type_ids")
 
 
 def visibility_mask(parts: Parts, ids: Tensor, inputs: Mapping[str, object], start: int) -> Tensor | None:
-    """Return which tokens from `start` on see each other, without windows and chunks.
-
-    Args:
-        parts: the model's parts.
-        ids: int64 [1, P], the whole prompt.
-        inputs: the prompt's inputs; some classes decide the visibility by the token types among them.
-        start: the number of cached tokens.
-
-    Returns:
-        bool [1, n, n]; None if tokens before `start` see some of the tokens after it.
-    """
+    """Return which tokens from `start` on see each other, without windows and chunks, bool [1, n, n]; None if cached
+    tokens before `start` see some of them. `ids` is the whole prompt, int64 [1, P]; some classes decide by token types
+    in `inputs`."""
     count = ids.shape[1]
     causal = torch.ones(1, count - start, count - start, dtype=torch.bool, device=ids.device).tril()
     types = {name: inputs[name] for name in _TYPES if isinstance(inputs.get(name), Tensor)}
@@ -121,39 +99,22 @@ def visibility_mask(parts: Parts, ids: Tensor, inputs: Mapping[str, object], sta
 
 @dataclass(frozen=True, slots=True)
 class StateCheckpoint:
-    """A place in a prompt that layers with states can go back to.
-
-    Attributes:
-        count: the number of tokens before the place.
-        mark: the snapshot of the cache at the place.
-        hidden: float [1, 1, F], the hidden states of the last of these tokens, as drafters read them.
-    """
+    """A place in a prompt, behind `count` tokens, that layers with states can go back to."""
 
     count: int
     mark: CacheSnapshot
-    hidden: Tensor
+    hidden: Tensor  # float [1, 1, F], the states of the last of these tokens, as drafters read them
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The state of earlier turns for a request.
+    """The state of earlier turns for a request."""
 
-    Attributes:
-        start: the number of prompt tokens in `cache`; 0 if the prompt is read from its first token.
-        cache: the cache with these tokens; None with `start` 0.
-        rest: the part of the prompt to read; None with `start` 0.
-        before: float [1, 1, F], the states of token start - 1; None if the drafter has already read it with its successor.
-        forget: the number of pairs read by the drafter that no longer belong to the prompt.
-        tail: the number of last prompt tokens that a later turn may render otherwise; 0 if unknown.
-        function: the fingerprint of the model at the start of the turn.
-        drafting: the fingerprint of the drafter's modules at the start of the turn.
-    """
-
-    start: int = 0
-    cache: SlotCache | None = None
-    rest: UnreadPrompt | None = None
-    before: Tensor | None = None
-    forget: int = 0
-    tail: int = 0
-    function: Fingerprint | None = None
-    drafting: Fingerprint | None = None
+    start: int = 0  # prompt tokens in `cache`; 0 if the prompt is read from its first token
+    cache: SlotCache | None = None  # None with `start` 0
+    rest: UnreadPrompt | None = None  # the part of the prompt to read; None with `start` 0
+    before: Tensor | None = None  # float [1, 1, F], of token start - 1; None if the drafter has read it
+    forget: int = 0  # pairs read by the drafter that no longer belong to the prompt
+    tail: int = 0  # last prompt tokens that a later turn may render otherwise; 0 if unknown
+    function: Fingerprint | None = None  # of the model at the start of the turn
+    drafting: Fingerprint | None = None  # of the drafter's modules at the start of the turn

@@ -72,18 +72,11 @@ class Aded:
 
 
 class AdedState(NgramLawState):
-    """The state of a request: its tables.
-
-    Attributes:
-        deepest: The most levels of a draft.
-    """
-
     def __init__(self, drafter: Aded, target: TextTarget):
         super().__init__(drafter.table, sizes_of(drafter), target)
         self.nodes, self.deepest, self.least = drafter.nodes, drafter.depth, drafter.least
 
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
-        """Return the likeliest paths of at most `longest` levels; None for `deepest`."""
         rooms = target.rooms(self.deepest if longest is None else min(longest, self.deepest))
         return draft_of_paths(target, [
             LikeliestPaths(self.nodes, room, self.least).grow((row, self.text(target, row)), self._continuations)

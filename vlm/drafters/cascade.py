@@ -1,4 +1,4 @@
-"""The cascade of SpecMQuant: a middle model verifies the drafts of an inner drafter, and its tokens become the draft."""
+"""The cascade of SpecMQuant: a middle model verifies an inner drafter's drafts, and its tokens become the draft."""
 
 from __future__ import annotations
 
@@ -47,14 +47,6 @@ class Cascade:
 
 
 class CascadeState:
-    """The state of a request.
-
-    Attributes:
-        middle: The middle model's side of the request.
-        inner: The state of its drafter.
-        deepest: The most tokens of a draft.
-    """
-
     def __init__(self, drafter: Cascade, target: TextTarget):
         self.run, self.rule = drafter.run, BestExact()
         self.plain, self.deepest = drafter.inner is None, drafter.run * (1 if drafter.inner is None else 2)
@@ -71,7 +63,6 @@ class CascadeState:
 
     @torch.no_grad()
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
-        """Return a run of the middle model of at most `longest` tokens; None for `deepest`."""
         rooms = target.rooms(self.deepest if longest is None else min(longest, self.deepest))
         if not any(rooms):
             return root_only(target.pending)
@@ -112,13 +103,8 @@ class CascadeState:
 
 
 class RunRecord:
-    """The tokens of a run, round by round, with the middle model's distribution of each.
-
-    Attributes:
-        values: Per round, int64 [B, n].
-        scores: Per round, float32 [B, n, V], the distributions of these tokens.
-        counts: Per round, int64 [B], the number of tokens that count.
-    """
+    """The tokens of a run, round by round, int64 [B, n] each, with the middle model's distribution of each, float32 [B,
+    n, V], and the number of tokens that count, int64 [B]."""
 
     def __init__(self) -> None:
         self.values: list[Tensor] = []
@@ -132,7 +118,6 @@ class RunRecord:
         self.counts.append(count)
 
     def draft(self, target: TextTarget) -> Draft:
-        """Return the run as a chain."""
         value, scores = torch.cat(self.values, 1), torch.cat(self.scores, 1)
         valid = torch.cat([torch.arange(v.shape[1], device=v.device) < n[:, None]
                            for v, n in zip(self.values, self.counts, strict=True)], 1)  # fmt: skip

@@ -80,10 +80,8 @@ def _letters(name: str) -> str:
 
 
 def published_kind(config: Mapping[str, Any], target: nn.Module | None) -> str | None:
-    """Return the registry name of the drafter that a published config names; None where the config names none.
-
-    The target's own class is no kind: publishers copy it from the target's config.
-    """
+    """Return the registry name of the drafter that a published config names, None where it names none. The target's own
+    class is no kind: publishers copy it from the target's config."""
     named, own = config.get("architectures"), config.get("dflash_config")
     projector = own.get("projector_type") if isinstance(own, Mapping) else None
     library = config.get("speculators_model_type")
@@ -129,17 +127,12 @@ def kind_of_tensors(state: Mapping[str, Tensor], config: Mapping[str, Any], targ
 
 
 def speculators_kinds() -> list[str]:
-    """Return the supported values of `speculators_model_type`, in order."""
     signs = (sign for info in methods("vlm", "drafter") for sign in info.facts.get("published_as", ()))
     return sorted(sign.removeprefix("speculators:") for sign in signs if sign.startswith("speculators:"))
 
 
 def tensors_of(folder: Path, wanted: Callable[[str], bool]) -> dict[str, Tensor]:
-    """Return the tensors of a folder's safetensors files whose names satisfy `wanted`.
-
-    Raises:
-        ValueError: The folder has no safetensors files.
-    """
+    """Return the tensors of a folder's safetensors files whose names satisfy `wanted`."""
     tensors = {}
     for path in _files(folder):
         with open_tensors(path) as file:
@@ -148,7 +141,7 @@ def tensors_of(folder: Path, wanted: Callable[[str], bool]) -> dict[str, Tensor]
 
 
 def shapes_of(folder: Path) -> dict[str, Tensor]:
-    """Return the tensors of a folder's safetensors files on the meta device, see `tensors_of`."""
+    """Return the tensors of a folder's safetensors files on the meta device."""
     return {name: value for path in _files(folder) for name, value in read_shapes(path).items()}
 
 

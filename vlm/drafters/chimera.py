@@ -70,20 +70,13 @@ class Chimera(PrefixHeadDrafter):
         return ChimeraState(self, target)
 
     def feature(self, index: int, states: Tensor, embeds: Tensor) -> Tensor:
-        """Return head `index`'s output [B, n, H].
-
-        Args:
-            index: The depth, from 0.
-            states: float [B, n or 1, H], the prefix states that drafts start from.
-            embeds: float [B, n, 3 * H], the embeddings of the last three tokens, the newest last.
-        """
+        """Return the output [B, n, H] of head `index`, from 0. Drafts start from prefix states [B, n or 1, H];
+        `embeds`, [B, n, 3 * H], are those of the last three tokens, the newest last."""
         return self.blocks[index](states + self.encoder(embeds))
 
     def unroll(self, slots: PromptSlots, view: PromptView, first: int, depths: int) -> list[Tensor]:
-        """Return each depth's head output [B, R - first, H], from the prefix state `depth` slots earlier.
-
-        The code of a slot is the same at every depth: its last three tokens are the text's.
-        """
+        """Return each depth's head output [B, R - first, H], from the prefix state `depth` slots earlier. The code of a
+        slot is the same at every depth: its last three tokens are the text's."""
         states, start = self.prefix_states(slots, first), max(first - GRAM + 1, 0)
         embeds = view.embeds_of(slots, start)
         gram = torch.cat([shift_rows(embeds, back) for back in range(GRAM - 1, -1, -1)], -1)[:, first - start :]
@@ -99,12 +92,9 @@ class Chimera(PrefixHeadDrafter):
 
 
 class ChimeraState(PrefixState):
-    """The state of a request.
-
-    Attributes:
-        before: float [B, 2, H], the embeddings of the two tokens before the root; None before the prompt is read.
-        known: float [B, 3 + drafted, H], these, the root's, and those of the drafted nodes expanded so far.
-    """
+    """The state of a request. `before`, [B, 2, H], are the embeddings of the two tokens before the root, None before
+    the prompt is read. `known`, [B, 3 + drafted, H], are these, the root's, and those of the drafted nodes expanded so
+    far."""
 
     known: Tensor
 

@@ -22,15 +22,11 @@ from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
 
 @dataclass(frozen=True, slots=True)
 class CloverConfig(PrefixConfig):
-    """The sizes of Clover: its augmenting block is the prefix layer; by default all levels share the target's head.
-
-    Attributes:
-        cell: The fold of a token into the state: "attention" (Clover) or "recurrent" (Clover-2).
-    """
+    """The sizes of Clover: its augmenting block is the prefix layer; by default all levels share the target's head."""
 
     prefix_layer: bool = True
     own_head: bool = False
-    cell: Literal["attention", "recurrent"] = "attention"
+    cell: Literal["attention", "recurrent"] = "attention"  # of a token into the state; Clover-2 is "recurrent"
 
     def __post_init__(self) -> None:
         PrefixConfig.__post_init__(self)
@@ -39,13 +35,7 @@ class CloverConfig(PrefixConfig):
 
 
 class TokenFold(nn.Module):
-    """Cross-attention from a state to a token and to the state itself, s + Attn(s, {Proj(e), s}), then a norm.
-
-    Args:
-        width: The width H of states and embeddings.
-        heads: The heads of the attention.
-        eps: The epsilon of the norm.
-    """
+    """Cross-attention from a state to a token and to the state itself, s + Attn(s, {Proj(e), s}), then a norm."""
 
     def __init__(self, width: int, heads: int, eps: float):
         super().__init__()
@@ -67,12 +57,7 @@ class TokenFold(nn.Module):
 
 
 class TokenCell(nn.Module):
-    """A gated recurrent cell, norm(s + SiLU(A [e; s]) * B [e; s]), of 4 H^2 weights; `TokenFold` has 5 H^2.
-
-    Args:
-        width: The width H of states and embeddings.
-        eps: The epsilon of the norm.
-    """
+    """A gated recurrent cell, norm(s + SiLU(A [e; s]) * B [e; s]), of 4 H^2 weights; `TokenFold` has 5 H^2."""
 
     def __init__(self, width: int, eps: float):
         super().__init__()
@@ -80,7 +65,6 @@ class TokenCell(nn.Module):
         self.norm = nn.RMSNorm(width, eps=eps)
 
     def forward(self, state: Tensor, embed: Tensor) -> Tensor:
-        """Return the next state [..., H] of a state and the embedding of the token behind it, [..., H] each."""
         gate, up = small_linear(torch.cat([embed, state], -1), self.gate_up.weight).chunk(2, -1)
         return rms_norm(self.norm, state + F.silu(gate) * up)
 
@@ -131,7 +115,6 @@ class Clover(PrefixHeadDrafter):
         return CloverState(self, target)
 
     def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
-        """Return the float32 logits [..., V] of tokens `depth` levels below the root, from states [..., H]."""
         return super().logits(self.output(out), depth, head)
 
     def unroll(self, slots: PromptSlots, view: PromptView, first: int, depths: int) -> list[Tensor]:

@@ -46,20 +46,12 @@ class DFlash(BlockDrafter):
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """Return the drafter of a published checkpoint by z-lab, `speculators` or Muse Glimmer.
-
-        `target_layer_ids` count the layers whose output is read; `aux_hidden_state_layer_ids` of `speculators` are
-        larger by 1. The formats differ in the tokens that block rows see:
-
-        - z-lab: full layers see all. Sliding layers see fewer than W tokens back and no later row of the block, unless
-          `is_causal` or `dflash_config.causal` says otherwise.
-        - `speculators`: sliding layers look W tokens back from the root, and at later rows only with
-          `sliding_window_non_causal`.
-        - Muse Glimmer's assistant: W tokens to both sides.
-
-        Raises:
-            ValueError: Keys or sizes do not fit, a rotary type is unsupported, or a field has two values.
-        """
+        """Return the drafter of a published checkpoint by z-lab, `speculators` or Muse Glimmer. `target_layer_ids`
+        count the layers whose output is read; `aux_hidden_state_layer_ids` of `speculators` are larger by 1. The
+        formats differ in the tokens that block rows see. z-lab: full layers see all. Sliding layers see fewer than W
+        tokens back and no later row of the block, unless `is_causal` or `dflash_config.causal` says otherwise.
+        `speculators`: sliding layers look W tokens back from the root, and at later rows only with
+        `sliding_window_non_causal`. Muse Glimmer's assistant: W tokens to both sides."""
         state, fields = published_block(state, config, target)
         drafter = cls(BlockDrafterConfig(**fields))
         return fill_drafter(drafter, state, tensor_names(state, drafter.config), UNUSED_TENSORS)
@@ -83,12 +75,10 @@ def published_block(
     state: Mapping[str, Tensor], config: Mapping[str, Any], target: nn.Module | None,
     named: Callable[[str], str] = lambda name: name, *tables: str,
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:  # fmt: skip
-    """Return a published file's tensors under the most common names, and the fields of a BlockDrafterConfig.
-
-    A config with a `transformer_layer_config` is in the format of `speculators`, any other in that of z-lab. The target
-    gives the vocabulary where the config does not, as Muse Glimmer's. `named` changes names in the kind's own way, and
-    `tables` are the names of tables with a row for each token that is read.
-    """
+    """Return a published file's tensors under the most common names, and the fields of a BlockDrafterConfig. A config
+    with a `transformer_layer_config` is in the format of `speculators`, any other in that of z-lab. The target gives
+    the vocabulary where the config does not, as Muse Glimmer's. `named` changes names in the kind's own way, and
+    `tables` are the names of tables with a row for each token that is read."""
     state = {named(_MUSE_NAMES.get(name, name)): value for name, value in plain_names(state).items()}
     reduced = "d2t" in state
     state, config = for_vocabulary(state, dict(config), target, *tables)
@@ -194,11 +184,7 @@ def _flag(config: Mapping[str, Any], own: Mapping[str, Any], name: str) -> bool 
 
 
 def single_value(config: Mapping[str, Any], own: Mapping[str, Any], name: str) -> Any:
-    """Return a field from the config or from the drafter's part of it, `own`.
-
-    Raises:
-        ValueError: Neither has the field, or they have different values.
-    """
+    """Return a field from the config or from the drafter's part of it, `own`; they may not differ."""
     values = [place[name] for place in (config, own) if place.get(name) is not None]
     if not values:
         raise ValueError(f"config: expected the field {name}, got none; give the config the file was made with")
@@ -210,10 +196,8 @@ def single_value(config: Mapping[str, Any], own: Mapping[str, Any], name: str) -
 
 
 def _windows(layer: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[list[int | None], list[bool]]:
-    """Return the window of each layer, None without a window, and whether the layer is a sliding layer.
-
-    With `use_swa` inside `dflash_config`, all layers slide, whatever `layer_types` says.
-    """
+    """Return the window of each layer, None without a window, and whether the layer is a sliding layer. With `use_swa`
+    inside `dflash_config`, all layers slide, whatever `layer_types` says."""
     count, width = layer["num_hidden_layers"], own.get("swa_window_size") or layer.get("sliding_window")
     kinds = layer.get("layer_types")
     if own.get("use_swa"):

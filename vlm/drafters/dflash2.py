@@ -24,19 +24,9 @@ BEFORE, AFTER = 0, 1  # sides of a sublayer
 
 
 class BlockConvolution(nn.Module):
-    """Mixes each row of a block with the rows before it, channel by channel, on both sides of a sublayer.
-
-    Row i becomes sum_t (base[side, t] + delta_i[side, t]) x_{i-t}. The sublayer's input is projected to delta, which
-    groups of channels share. There are zeros before the block's start. A new convolution changes nothing.
-
-    Args:
-        width: The channels of a row.
-        taps: The rows that are mixed.
-        group: The channels that share a delta.
-        block: The rows of a block.
-
-    Attributes:
-        base_kernel: float [2 sides, taps, width].
+    """Mixes each row of a block with the `taps` - 1 rows before it, channel by channel, on both sides of a sublayer.
+    Row i becomes sum_t (base[side, t] + delta_i[side, t]) x_{i-t}, base of [2 sides, taps, width], zeros before the
+    start. The sublayer's input is projected to delta, which `group` channels share. A new convolution changes nothing.
     """
 
     def __init__(self, width: int, taps: int, group: int, block: int):
@@ -82,12 +72,8 @@ class ConvolvedLayer(BlockLayer):
 
 
 class PathSelector(nn.Module):
-    """Scores an edge from token a to candidate b of row y as <A[a] * (W y), B[b]>; the head's score of b is added.
-
-    Attributes:
-        predecessor_codebook: float [vocab, rank], A.
-        successor_codebook: float [vocab, rank], B.
-    """
+    """Scores an edge from token a to candidate b of row y as <A[a] * (W y), B[b]>; the head's score of b is added. The
+    codebooks A and B, of predecessors and successors, are [vocab, rank]."""
 
     def __init__(self, width: int, vocab: int, rank: int):
         super().__init__()
@@ -106,19 +92,10 @@ class PathSelector(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class DFlash2Config(BlockDrafterConfig):
-    """The sizes of a block drafter, of its convolutions and of its path selector.
-
-    Attributes:
-        conv_taps: The rows that a convolution mixes.
-        conv_group: The channels that share a kernel.
-        selector_rank: The width of the codebooks.
-        selector_top: The candidates of each row.
-    """
-
-    conv_taps: int = 2
-    conv_group: int = 16
-    selector_rank: int = 256
-    selector_top: int = 16
+    conv_taps: int = 2  # the rows that a convolution mixes
+    conv_group: int = 16  # the channels that share a kernel
+    selector_rank: int = 256  # the width of the codebooks
+    selector_top: int = 16  # the candidates of each row
 
     def __post_init__(self) -> None:
         # a dataclass with slots replaces its class, so `super()` without arguments would mean the old class
@@ -175,12 +152,9 @@ class DFlash2(BlockDrafter):
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """Return the drafter of a published checkpoint.
-
-        The sizes of the convolutions and the selector stand in `dflash_config` or at the top of the config. Rows see
-        the same tokens as in DFlash. In files of `speculators`, rows of sliding layers see all of the block unless
-        `sliding_window_non_causal` is false.
-        """
+        """Return the drafter of a published checkpoint. The sizes of the convolutions and the selector stand in
+        `dflash_config` or at the top of the config. Rows see the same tokens as in DFlash. In files of `speculators`,
+        rows of sliding layers see all of the block unless `sliding_window_non_causal` is false."""
         own = config.get("dflash_config", {})
         if "transformer_layer_config" in config:
             config = {"sliding_window_non_causal": True} | config

@@ -1,4 +1,4 @@
-"""DiffuSpec: the best path through the lattice of a block drafter, by its distributions and by n-grams of the target."""
+"""DiffuSpec: the best path through the lattice of a block drafter, by its distributions and the target's n-grams."""
 
 from __future__ import annotations
 
@@ -73,12 +73,6 @@ class DiffuSpec:
 
 
 class DiffuSpecState:
-    """The state of a request: the drafter's state, and the n-grams.
-
-    Attributes:
-        deepest: The most tokens of a draft.
-    """
-
     def __init__(self, control: DiffuSpec, inner: PairState, target: TextTarget):
         self.control, self.inner, self.deepest = control, inner, inner.deepest
         sizes = (*ORDERS, control.search.most) if control.table is None else control.table.sizes
@@ -94,7 +88,6 @@ class DiffuSpecState:
 
     @torch.no_grad()
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
-        """Return a path of at most `longest` tokens; None for `deepest`."""
         depth = self.deepest if longest is None else min(self.deepest, longest)
         rooms = target.rooms(depth)
         if not any(rooms):

@@ -23,15 +23,9 @@ MARKOV_HEADS = ("vanilla", "gated", "rnn")
 
 
 class MarkovHead(nn.Module):
-    """Scores every token given the previous token, through `rank` numbers z, as W2 z.
-
-    z is W1[token] ("vanilla"), W1[token] gated by the row ("gated"), or the output of a small recurrent cell that runs
-    along the levels ("rnn").
-
-    Attributes:
-        markov_w1: W1, [read, rank].
-        markov_w2: W2, [drafted, rank].
-    """
+    """Scores every token given the previous token, through `rank` numbers z, as W2 z; W1 is [read, rank], W2 [drafted,
+    rank]. z is W1[token] ("vanilla"), W1[token] gated by the row ("gated"), or from a small recurrent cell along the
+    levels ("rnn")."""
 
     def __init__(self, kind: str, width: int, read: int, drafted: int, rank: int):
         super().__init__()
@@ -45,16 +39,9 @@ class MarkovHead(nn.Module):
         self.joint_proj = nn.Linear(width + 2 * rank, 3 * rank) if kind == "rnn" else None
 
     def step(self, row: Tensor, token: Tensor, before: Tensor | None) -> Tensor:
-        """Return W1[token], then z, then for "rnn" the cell's state, joined.
-
-        Args:
-            row: float [B, n, width].
-            token: int64 [B, n], the tokens before the rows.
-            before: The result of the previous step, None for the first step.
-
-        Returns:
-            float [B, n, 2 rank], or [B, n, 3 rank] for "rnn".
-        """
+        """Return W1[token], then z, then for "rnn" the cell's state, joined, [B, n, 2 rank] or [B, n, 3 rank]. Rows are
+        [B, n, width], the tokens before them int64 [B, n]. `before` is the previous step's result, None for the first
+        step."""
         code = self.markov_w1(token)
         if self.kind == "vanilla":
             return torch.cat([code, code], -1)
@@ -83,19 +70,10 @@ class ConfidenceHead(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class PredictedAcceptance:
-    """A length control that ends a row's chain where the drafter predicts a rejection.
+    """A length control that ends a row's chain where the product of its levels' predicted acceptance falls below
+    `threshold`. Exact: a level is assessed before its token is drawn."""
 
-    The probability that a prefix is accepted is the product of its levels' predicted acceptance. The chain ends where
-    it falls below `threshold`. Exact: a level is assessed before its token is drawn.
-
-    Args:
-        head: The drafter's `confidence_head`.
-        threshold: The probability of acceptance below which a chain ends.
-        longest: The most tokens of a chain.
-        shortest: The fewest tokens of a chain.
-    """
-
-    head: nn.Module
+    head: nn.Module  # the drafter's `confidence_head`
     threshold: float = 0.3
     longest: int = 7
     shortest: int = 1
@@ -126,23 +104,14 @@ class _ConfidenceGrowth:
 
 @dataclass(frozen=True, slots=True)
 class DSparkConfig(BlockDrafterConfig):
-    """The sizes of a block drafter, and those of its heads.
+    """The sizes of a block drafter, and those of its heads. With `root_first`, a recurrent correction reads the root's
+    row before that of the first level, as `speculators` trains where the root does not draft."""
 
-    Args:
-        markov_rank: The rank of the correction; 0 for none.
-        markov_head_type: One of `MARKOV_HEADS`.
-        confidence_head: Whether the drafter predicts acceptance.
-        confidence_with_markov: Whether that prediction also reads the token before.
-        reduced_markov: Whether the correction reads a reduced vocabulary as well, where all other tokens share a row.
-        root_first: Whether a recurrent correction reads the root's row before that of the first level, as `speculators`
-            trains where the root does not draft.
-    """
-
-    markov_rank: int = 256
-    markov_head_type: str = "vanilla"
-    confidence_head: bool = True
-    confidence_with_markov: bool = True
-    reduced_markov: bool = False
+    markov_rank: int = 256  # the rank of the correction; 0 for none
+    markov_head_type: str = "vanilla"  # of `MARKOV_HEADS`
+    confidence_head: bool = True  # whether the drafter predicts acceptance
+    confidence_with_markov: bool = True  # whether that prediction also reads the token before
+    reduced_markov: bool = False  # if it reads a reduced vocabulary, where all other tokens share a row
     root_first: bool = False
 
     def __post_init__(self) -> None:
@@ -197,11 +166,7 @@ class DSpark(BlockDrafter):
         return not self.config.markov_rank
 
     def stop(self, threshold: float = 0.3) -> PredictedAcceptance:
-        """Return a length control for `Chain`.
-
-        Raises:
-            ValueError: The drafter does not predict acceptance.
-        """
+        """Return a length control for `Chain`, of a drafter that predicts acceptance."""
         if self.confidence_head is None:
             raise ValueError(
                 "expected a drafter that predicts acceptance, got none; train it with confidence_head=True"
@@ -242,12 +207,9 @@ class DSpark(BlockDrafter):
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """Return the drafter of a published checkpoint.
-
-        The sizes of the heads stand at the top of the config or in `dflash_config`; older files prefix names with
-        "logit_head.", and ModelOpt's have no prefix. The root drafts, as it was trained to, unless `sample_from_anchor`
-        is false.
-        """
+        """Return the drafter of a published checkpoint. The sizes of the heads stand at the top of the config or in
+        `dflash_config`. Older files prefix names with "logit_head.", and ModelOpt's have no prefix. The root drafts, as
+        it was trained to, unless `sample_from_anchor` is false."""
         settings = config.get("dflash_config", {}) | config
         from_root = settings.get("sample_from_anchor", True) is not False
         head = str(settings.get("markov_head_type", "vanilla")).lower()

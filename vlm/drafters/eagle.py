@@ -22,11 +22,7 @@ from mmspec.vlm.drafters.base.published_files import copied_head, plain_names
 
 @dataclass(frozen=True, slots=True)
 class EagleConfig(FeatureConfig):
-    """The sizes of an EAGLE drafter.
-
-    Attributes:
-        pictures: "fused" like text, as in SpecVLM's "EagleVLM", or "left_out", so that the drafter sees text only.
-    """
+    """With "fused", pictures are like text, as in SpecVLM's "EagleVLM"; with "left_out" the drafter sees text only."""
 
     pictures: Literal["fused", "left_out"] = "fused"
 

@@ -1,4 +1,4 @@
-"""DEL: the first layers of the target draft, and the exit and the length follow the acceptance measured at every exit."""
+"""DEL: the target's first layers draft; exit and length follow the acceptance measured at every exit."""
 
 from __future__ import annotations
 
@@ -23,28 +23,17 @@ from mmspec.vlm.target import TextTarget
 
 @dataclass(slots=True)
 class ExitControl:
-    """The choice of an exit and a length by the expected tokens per unit of work, the work of a layer over a token.
+    """The choice of an exit and a length by the expected tokens per unit of work, the work of a layer over a token. A
+    draft of d tokens (or 0) at exit l yields (1 - a^(d + 1)) / (1 - a) tokens for d (l + h) + L + h units: acceptance
+    a, L layers, and h the work of the head. The first rounds weigh more than in the paper, which states no start."""
 
-    A draft of d tokens at exit l yields (1 - a^(d + 1)) / (1 - a) tokens for d (l + h) + L + h units, where a is the
-    acceptance at the exit, L the layers and h the work of the head. Without a draft, d is 0.
-
-    Attributes:
-        exits: The exits, as numbers of layers.
-        layers: The layers of the target.
-        head: The work of the head in units of a layer.
-        longest: The most tokens of a draft.
-        keep: The share of the old acceptance that a round keeps.
-        rates: The acceptance at each exit; empty before the first round.
-        rounds: The weight of the rounds so far. The first rounds weigh more than in the paper, which states no start.
-    """
-
-    exits: tuple[int, ...]
-    layers: int
-    head: float = 0.0
-    longest: int = 8
-    keep: float = 0.95
-    rates: list[float] = field(default_factory=list)
-    rounds: float = 0.0
+    exits: tuple[int, ...]  # as numbers of layers
+    layers: int  # of the target
+    head: float = 0.0  # its work in units of a layer
+    longest: int = 8  # the most tokens of a draft
+    keep: float = 0.95  # the share of the old acceptance that a round keeps
+    rates: list[float] = field(default_factory=list)  # the acceptance at each exit; empty before the first round
+    rounds: float = 0.0  # the weight of the rounds so far
 
     def learn(self, shares: list[float]) -> None:
         """Add a round: per exit, the share of the accepted path's tokens that the exit alone would have chosen."""
@@ -112,8 +101,6 @@ class DynamicExit:
 
 
 class DynamicExitState(SelfDraftState):
-    """The state of a request: the acceptance at every exit, and the exit of the present draft."""
-
     def __init__(self, drafter: DynamicExit, target: TextTarget):
         super().__init__(target, FixedLength(drafter.longest))
         self.drafter = drafter
@@ -124,7 +111,6 @@ class DynamicExitState(SelfDraftState):
         self.rested = 0
 
     def follow(self, target: TextTarget) -> DynamicExitState:
-        """Return the state of a follow-up request, with the acceptance so far."""
         state = DynamicExitState(self.drafter, target)
         state.control.rates, state.control.rounds = self.control.rates, self.control.rounds
         return state

@@ -35,7 +35,8 @@ class FalconConfig(FeatureConfig):
 
 
 class PairLstm(nn.Module):
-    """Two LSTM cells over pairs [..., 2 H]; a state [..., 4 H] is the hidden and cell states of the first and the second."""
+    """Two LSTM cells over pairs [..., 2 H]; a state [..., 4 H] is the hidden and cell states of the first, then the
+    second."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -43,7 +44,6 @@ class PairLstm(nn.Module):
         self.first, self.second = nn.LSTMCell(2 * width, width), nn.LSTMCell(width, width)
 
     def step(self, pair: Tensor, state: Tensor) -> Tensor:
-        """Return the state [..., 4 H] behind a pair [..., 2 H]."""
         h, c, top, d = state.flatten(0, -2).chunk(4, -1)
         h, c = self.first(pair.flatten(0, -2), (h, c))
         return torch.cat([h, c, *self.second(h, (top, d))], -1).view_as(state)
@@ -98,14 +98,7 @@ class Falcon(FeatureDrafter):
         self, slots: PromptSlots, view: PromptView, first: int, depths: int, reveal: Tensor | None = None
     ) -> list[Tensor]:
         """Return the features [B, R - first, H] of the slots from `first` on at each depth, as drafting computes them.
-
-        Args:
-            slots: The slots of a prompt.
-            view: The pairs of the prompt.
-            first: The first slot whose features are returned.
-            depths: The number of depths.
-            reveal: bool [B, S], the view's pairs that drafts read with the target's states instead of their own.
-        """
+        `reveal`, bool [B, S], are the view's pairs that drafts read with the target's states instead of their own."""
         pairs, count, block = slots.attend, slots.attend.shape[1], self.block
         table = self.layer.rotary_at(torch.arange(count + depths, device=pairs.device)[None], pairs.dtype)[0]
         state = self.lstm.scan(pairs, pairs.new_zeros(len(pairs), 2 * pairs.shape[-1]))
@@ -156,14 +149,9 @@ def _ahead(rows: Tensor, steps: int) -> Tensor:
 
 
 class FalconState(FeatureState):
-    """The state of a request.
-
-    A node passes on to its children the features of its block, the state of the LSTM and its last `block` outputs, side by
-    side. Depth d reads offset (d - 1) % block of the features, and a level at the end of a block runs the layer.
-
-    Attributes:
-        memory: float [B, S, 4 H], the states of the LSTM behind the committed slots.
-    """
+    """The state of a request. A node passes on to its children the features of its block, the state of the LSTM and its
+    last `block` outputs, side by side. Depth d reads offset (d - 1) % block of the features, and a level at the end of
+    a block runs the layer. `memory`, float [B, S, 4 H], are the states of the LSTM behind the committed slots."""
 
     def __init__(self, drafter: Falcon, target: object):
         super().__init__(drafter, target)
@@ -221,7 +209,6 @@ class FalconState(FeatureState):
         return super().logits(self.feature(out, depth), depth)
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """Return the states from which the children of a level of drafted nodes start; see `PairState.expand`."""
         drafter, width, block = self.drafter, self.drafter.config.hidden_size, self.drafter.block
         features, state, tops = hidden.split([block * width, 4 * width, block * width], -1)
         pair, _ = drafter.fuse(drafter.embeddings(token, self.target.parts), self.feature(hidden, depth))

@@ -20,26 +20,14 @@ from mmspec.vlm.hf_model import unwrapped
 
 @dataclass(frozen=True, slots=True)
 class DrafterParts:
-    """The model and the weights that a drafter is built from.
-
-    Attributes:
-        model: The target.
-        call: The parsed text.
-    """
+    """The target and the parsed text that a drafter is built from."""
 
     model: nn.Module
     call: MethodCall
 
     def part(self, name: str, source: str | None = None) -> Any:
-        """Return the weights that the text names behind @, or those of the drafters that are offered for the model.
-
-        Args:
-            name: "weights" for a trained drafter, "model" for a smaller model.
-            source: A folder or a hub id in place of the text's weights.
-
-        Raises:
-            ValueError: There are no weights, or they do not fit the model.
-        """
+        """Return the weights behind @ in the text, or those of the drafters that are offered for the model: "weights"
+        of a trained drafter, a smaller "model". `source` is a folder or a hub id in place of the text's weights."""
         weights = source or self.call.weights
         if weights is None:
             return self._offered(name)
@@ -67,7 +55,6 @@ class DrafterParts:
 
 
 def is_drafter_text(text: str) -> bool:
-    """Return whether a text begins with the name of a drafter."""
     try:
         return split(text)[0] in names("vlm", "drafter")
     except ValueError:
@@ -75,17 +62,8 @@ def is_drafter_text(text: str) -> bool:
 
 
 def drafter_from_text(text: str, model: nn.Module) -> Any:
-    """Return the drafter that a text names, or that lies in the named folder or hub repository; None for "none".
-
-    A drafter with weights is built once per model: requests with the same text share the object.
-
-    Args:
-        text: The text form of a drafter, a folder or a hub id.
-        model: The target.
-
-    Raises:
-        ValueError: A name, a setting or a value is unknown, or the weights are missing or do not fit the model.
-    """
+    """Return the drafter that a text names, or that lies in the named folder or hub repository; None for "none". A
+    drafter with weights is built once per model: requests with the same text share the object."""
     if not is_drafter_text(text) and ("/" in text or Path(text).exists()):
         from mmspec.vlm.drafters.checkpoints import load_drafter
 
@@ -97,16 +75,7 @@ def drafter_from_text(text: str, model: nn.Module) -> Any:
 
 
 def rule_for(rule: str | Rule, model: nn.Module, *, greedy: bool = False) -> Rule:
-    """Return the rule of a text for a model; a rule with weights is built once per model.
-
-    Args:
-        rule: A rule or its text form, such as "judge:threshold=0.6@FOLDER".
-        model: The target.
-        greedy: As in `resolve`.
-
-    Raises:
-        ValueError: A name, a setting or a value is unknown, or the weights are missing or do not fit the model.
-    """
+    """Return the rule, such as "judge:threshold=0.6@FOLDER", see `resolve`; with weights, it is built once per model."""
     if isinstance(rule, str) and (call := parse(rule, None, "rule")).method.needs:
         return _once(model, f"rule {call}", lambda: call.make(DrafterParts(model, call)))
     return resolve(rule, greedy=greedy)

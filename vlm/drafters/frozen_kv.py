@@ -19,13 +19,9 @@ from mmspec.vlm.partial import DECODERS
 
 @dataclass(frozen=True, slots=True)
 class LongSpecConfig(CrossConfig):
-    """The sizes of LongSpec; heads are as many and as wide as the target's, whose keys they read.
+    """The sizes of LongSpec; heads are as many and as wide as the target's, whose keys they read."""
 
-    Attributes:
-        shift: Training moves tokens behind the first few to random positions up to this number.
-    """
-
-    shift: int = 0
+    shift: int = 0  # training moves tokens behind the first few to random positions up to this
 
     def __post_init__(self) -> None:
         CrossConfig.__post_init__(self)

@@ -16,8 +16,6 @@ from mmspec.vlm.target import TextTarget
 
 
 class FusedState(MergedState):
-    """The state of a request: the drafter's state, and the copies."""
-
     control: Fused
 
     def paths(self, target: TextTarget, longest: int | None) -> list[Paths]:
@@ -31,7 +29,6 @@ class FusedState(MergedState):
         ]
 
     def likely(self, drawn: Draft) -> list[set[int]]:
-        """Return the drafter's likeliest tokens after the root, per row."""
         law, state = drawn.law, self.inner
         if state.root is None:  # no row has room for a draft
             return [set() for _ in range(drawn.batch)]
@@ -44,23 +41,11 @@ class FusedState(MergedState):
 
 
 class Fused(Merged):
-    """`Merged` with several continuations of a match, of which only those stay that the drafter's first step finds plausible.
-
-    "RASD: Retrieval-Augmented Speculative Decoding". The continuations form a trie. A branch stays if its first token is
-    among the drafter's `keep` likeliest next tokens, and the trie is merged with the drafter's tree by their common
-    prefixes. The pruning reads a distribution and no draw, so it is exact like `Merged`.
-
-    Args:
-        drafter: A trained drafter whose drafts grow level by level.
-        retrieval: The source of continuations; None for `PromptLookup(longest=16, doubling=True)`.
-        alone_from: The length of a match from which a row copies its latest continuation alone, see `Merged`.
-        branches: The most continuations of a row.
-        keep: The number of the drafter's likeliest next tokens with which a branch may begin.
-        most: The most nodes of a draft, root included, at which no more copies are added; None for no limit.
-
-    Raises:
-        ValueError: An argument is of another kind or below 1.
-    """
+    """`Merged` with several continuations of a match, those that the drafter's first step finds plausible. "RASD:
+    Retrieval-Augmented Speculative Decoding". At most `branches` continuations a row form a trie, merged with the
+    drafter's tree by common prefixes. A branch stays if its first token is among the drafter's `keep` likeliest. Copies
+    are added up to `most` nodes, root included; None for no limit. `retrieval` None is `PromptLookup(longest=16,
+    doubling=True)`. The pruning reads a distribution and no draw, so it is exact like `Merged`."""
 
     state = FusedState
 

@@ -23,8 +23,6 @@ STAGES = ((1, 8 / 60), (2, 24 / 60), (6, 40 / 60))
 
 
 class GraftState(StateWithMemory):
-    """The state of a request: the drafter's state, and the table."""
-
     control: Graft
 
     def __init__(self, control: Graft, inner: DraftState, target: TextTarget):
@@ -33,7 +31,6 @@ class GraftState(StateWithMemory):
         self.deepest = max(inner.deepest, self.retrieval.tree.max_depth)
 
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
-        """Return a draft of both sources, of at most `longest` levels; None for `deepest`."""
         drawn, most = self.inner.propose(target, keys, longest), self.control.nodes + 1
         if drawn.tree.nodes >= most and drawn.valid is None:
             return drawn
@@ -59,23 +56,11 @@ class GraftState(StateWithMemory):
 
 
 class Graft(DrafterWithMemory):
-    """A trained drafter and a recycling table that share a fixed number of nodes.
-
-    "Graft: Draft Less, Retrieve More". A tree stops at a checkpoint where the drafter gives no path a chance of `least`.
-    It then keeps its best nodes, and the table's successors of the last token fill the rest. Nodes that the table knows
-    no token for stay unused. Drawn nodes of a sampled request all stay, since a draw must not be dropped, and the table
-    fills the rest of the nodes there too. The table is read before anything is drawn. Exact with the rules "exact",
-    "traversal", "recursive" and "match".
-
-    Args:
-        drafter: A trained drafter whose drafts grow level by level.
-        table: A table that requests share, None for an empty table per row of a request.
-        nodes: The nodes of a draft, without the root.
-        least: The chance that a path needs for the tree to grow on; 0 never stops.
-
-    Raises:
-        ValueError: `drafter` is of another kind, or a number is out of range.
-    """
+    """A trained drafter and a recycling table that share `nodes` nodes, without the root. "Graft: Draft Less, Retrieve
+    More". A tree stops at a checkpoint where the drafter gives no path a chance of `least`; 0 never stops. It keeps its
+    best nodes, and the table, by default empty per row, fills the rest before anything is drawn. Nodes whose token the
+    table does not know stay unused. Drawn nodes all stay, since a draw must not be dropped. Exact with the rules
+    "exact", "traversal", "recursive" and "match"."""
 
     state = GraftState
 

@@ -20,13 +20,9 @@ from mmspec.vlm.partial import check_partial, first_exit
 
 @dataclass(frozen=True, slots=True)
 class HiddenTransferConfig(PPDConfig):
-    """The sizes of Hidden Transfer: `prompts` is the number of maps.
+    """The sizes of Hidden Transfer: `prompts` is the number of maps."""
 
-    Attributes:
-        starts: Per map, the layer of the target that its states enter, in an order that does not fall.
-    """
-
-    starts: tuple[int, ...] = (1, 1, 1)
+    starts: tuple[int, ...] = (1, 1, 1)  # per map, the layer of the target that its states enter; never falls
 
     def __post_init__(self) -> None:
         PPDConfig.__post_init__(self)
@@ -59,13 +55,12 @@ class HiddenTransfer(PPD):
 
     @classmethod
     def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
-        """See `PretrainedDrafter.sizes_for`; the first states enter the middle layer, later states an eighth deeper each."""
+        """The first states enter the middle layer, later states an eighth deeper each."""
         half, step = max(parts.layers // 2, first_exit(parts)), parts.layers // 8
         starts = tuple(min(half + step * place, parts.layers - 1) for place in range(sizes.get("prompts", 3)))
         return super().sizes_for(parts, sizes) | {"starts": starts}
 
     def start_from(self, parts: Parts) -> Self:
-        """Return the drafter, whose maps start as identities."""
         return self
 
     def probe_inputs(self, tree: Tree, chains: Tensor) -> Probes:
@@ -79,25 +74,19 @@ class HiddenTransfer(PPD):
         check_partial(parts, max(self.config.starts[-1], 1))
 
     def new_state(self, target: object) -> PPDState:
-        """Return the state of a request.
-
-        Raises:
-            ValueError: The target's passes need surroundings, as strict passes do.
-        """
         if target.surroundings:
             raise ValueError(f"drafter: expected passes that can begin in the middle of the target for {self.name}, got "
                              "strict passes or the like; draft with another method")  # fmt: skip
         return PPDState(self, target)
 
     def prescribed(self, recipe: Any) -> Any:
-        """Return the recipe with the objective of transferred states."""
         from mmspec.vlm.training.transfers import TransferObjective
 
         return replace(recipe, objective=TransferObjective(replace(recipe.objective, decay=0.8)))
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """Return the paper's loss, KL divergence to the target's distributions, with PPD's weights of depths."""
+        """The paper's loss, KL divergence to the target's distributions, with PPD's weights of depths."""
         from mmspec.vlm.training.recipes import depth_recipe
         from mmspec.vlm.training.transfers import TransferObjective
 

@@ -17,17 +17,9 @@ from mmspec.vlm.drafters.published import PublishedDrafter, published_for, size_
 
 @dataclass(frozen=True, slots=True)
 class DrafterState:
-    """The availability of a published drafter for a target.
-
-    Attributes:
-        published: The drafter.
-        folder: Its folder in the cache, None where the cache does not have it.
-        reason: The reason why it does not fit, "" where none is known.
-    """
-
     published: PublishedDrafter
-    folder: Path | None = None
-    reason: str = ""
+    folder: Path | None = None  # in the cache; None where the cache does not have it
+    reason: str = ""  # why it does not fit; "" where no reason is known
 
     def __str__(self) -> str:
         if self.reason:
@@ -38,11 +30,7 @@ class DrafterState:
 
 
 def cached_folder(repo: str) -> Path | None:
-    """Return the folder of a repository in the cache, None where the cache does not have it. The network is not used.
-
-    Args:
-        repo: An id "owner/name".
-    """
+    """Return the folder of "owner/name" in the cache, None where the cache does not have it. The network is not used."""
     from huggingface_hub import try_to_load_from_cache
 
     config = try_to_load_from_cache(repo, CONFIG)
@@ -50,13 +38,6 @@ def cached_folder(repo: str) -> Path | None:
 
 
 def drafter_states(target: str, hidden_size: int, vocab_size: int) -> Iterator[DrafterState]:
-    """Yield the published drafters for a target, with their availability by the cache and their configs.
-
-    Args:
-        target: The hub id or the folder of the target.
-        hidden_size: The target's width.
-        vocab_size: The target's vocabulary.
-    """
     for published in published_for(target):
         folder = cached_folder(published.repo)
         reason = published.misfit(hidden_size, vocab_size)
@@ -66,7 +47,7 @@ def drafter_states(target: str, hidden_size: int, vocab_size: int) -> Iterator[D
 
 
 def _reason(folder: Path, hidden_size: int, vocab_size: int) -> str:
-    """Return the reason why a drafter in the cache cannot be used, before any weight is read; "" if it can."""
+    """Return why a drafter in the cache cannot be used, before any weight is read; "" if it can."""
     try:
         config = read_json(folder / CONFIG)
     except ValueError as error:
@@ -79,34 +60,18 @@ def _reason(folder: Path, hidden_size: int, vocab_size: int) -> str:
 
 
 def load_cached(state: DrafterState, target: nn.Module) -> Any:
-    """Return the drafter in the cache, fitted to a target.
-
-    Args:
-        state: The state of a drafter that the cache has.
-        target: The transformers model, without wrappers.
-
-    Raises:
-        ValueError: Files are damaged, or the drafter does not fit.
-    """
     from mmspec.vlm.drafters.checkpoints import load_drafter
 
     return load_drafter(state.folder, target, state.published.kind)
 
 
 def loaded_name(model: nn.Module) -> str:
-    """Return the hub id or the folder that a transformers model was loaded from; "" for a model that was not loaded."""
     return str(getattr(model, "name_or_path", "") or "")
 
 
 def cached_drafter(model: nn.Module) -> Any:
-    """Return the first published drafter in the cache that fits a model; None if there is none.
-
-    A warning gives the reason for each drafter in the cache that does not fit. Where the cache has no drafter, a
-    warning names one to download.
-
-    Args:
-        model: The transformers model, without wrappers.
-    """
+    """Return the first published drafter in the cache that fits a model without wrappers; None if there is none. A
+    warning says why a drafter in the cache does not fit, or names a drafter to download where the cache has none."""
     name = loaded_name(model)
     if not published_for(name):
         return None

@@ -37,13 +37,9 @@ class HydraInputBlock(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class HydraConfig(PrefixConfig):
-    """The sizes of Hydra's heads and of its prefix layer. Hydra++ has the layer, layers=4 and dropout=0.2.
+    """The sizes of Hydra's heads and of its prefix layer. Hydra++ has the layer, layers=4 and dropout=0.2."""
 
-    Attributes:
-        dropout: The share of inputs dropped in training, for every block and vocabulary-wide head.
-    """
-
-    dropout: float = 0.0
+    dropout: float = 0.0  # share of inputs dropped in training, for every block and vocabulary-wide head
 
     def __post_init__(self) -> None:
         super(HydraConfig, self).__post_init__()
@@ -83,10 +79,8 @@ class Hydra(PrefixHeadDrafter):
         return HydraState(self, target)
 
     def feature(self, index: int, states: Tensor, embeds: Tensor) -> Tensor:
-        """Return head `index`'s output [B, n, H] for the prefix states [B, n, H] that drafts start from.
-
-        `embeds` [B, n, (index + 1) * H] joins the embeddings of the tokens behind them, root first.
-        """
+        """Return head `index`'s output [B, n, H] for prefix states [B, n, H]. `embeds` [B, n, (index + 1) * H] joins
+        the embeddings of the tokens behind them, root first."""
         x = torch.cat([states, embeds], -1)
         for block in self.blocks[index]:
             x = block(self._dropped(x))
@@ -110,13 +104,9 @@ class Hydra(PrefixHeadDrafter):
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """Return the drafter of a published checkpoint.
-
-        The config gives hydra_num_heads and hydra_num_layers, the tensors give the widths, and their names show a
-        prefix layer and dropout. The prefix layer is a Llama layer in the target's settings. Its heads, norm epsilon
-        and rotary base come from the config if it has them, else from the target. Blocks that share a weight are
-        copied.
-        """
+        """The tensors give the widths, and their names show a Llama layer as prefix layer, and dropout. That layer's
+        heads, norm epsilon and rotary base come from the config, else the target. Blocks that share a weight are
+        copied."""
         heads, layers = require_fields(config, "hydra_num_heads", "hydra_num_layers")
         if config.get("hydra_head_arch", "mlp") not in ("mlp", "prefix-mlp"):
             raise ValueError(f"hydra_head_arch: expected 'mlp' or 'prefix-mlp', got {config['hydra_head_arch']!r}")
@@ -156,13 +146,7 @@ class Hydra(PrefixHeadDrafter):
 
 
 class HydraState(PrefixState):
-    """The state of a request.
-
-    Attributes:
-        known: float [B, 1 + drafted, H], the embeddings of the root and of the drafted nodes expanded so far.
-    """
-
-    known: Tensor
+    known: Tensor  # float [B, 1 + drafted, H], embeddings of the root and of the expanded nodes
 
     def begin(self) -> Tensor:
         self.known = self.target.parts.embed(self.target.pending[:, None])
@@ -184,7 +168,6 @@ _UNUSED = ("input_embed_fn.weight", f"{_PREFIX}embed_tokens.weight", f"{_LAYER}s
 
 
 def _head_names(heads: int, layers: int, dropped: bool) -> tuple[dict[str, tuple[str, ...]], str]:
-    """Return the published names by ours for the heads' weights, and the name of the first vocabulary-wide weight."""
     names: dict[str, tuple[str, ...]] = {}
     for head in range(heads):
         vocabulary = f"hydra_lm_head.{head}.1" if dropped else f"hydra_lm_head.{head}"

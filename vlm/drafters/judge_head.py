@@ -16,12 +16,6 @@ from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter, weigh
 
 @dataclass(frozen=True, slots=True)
 class JudgeConfig:
-    """The sizes of a judge.
-
-    Attributes:
-        hidden_size: The width of the target's last state.
-    """
-
     hidden_size: int
 
     def __post_init__(self) -> None:
@@ -30,11 +24,8 @@ class JudgeConfig:
 
 
 class JudgeHead(PretrainedDrafter):
-    """Two logits of the target's last hidden state at a token: wrong and correct.
-
-    Paper: "Judge Decoding: Faster Speculative Sampling Requires Going Beyond Model Alignment". It is saved and loaded like
-    a drafter but drafts nothing; `train_judge` trains it on labelled tokens.
-    """
+    """Two logits of the target's last state at a token, wrong and correct; it drafts nothing, and `train_judge` trains
+    it. Paper: "Judge Decoding: Faster Speculative Sampling Requires Going Beyond Model Alignment"."""
 
     kind: ClassVar[str] = "judge"
     config_class = JudgeConfig
@@ -46,7 +37,6 @@ class JudgeHead(PretrainedDrafter):
         self.linear = nn.Linear(config.hidden_size, 2)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """Return the float32 logits [..., 2] of wrong and correct, from states [..., H]."""
         return self.linear(hidden).float()
 
     def accepts(self, hidden: Tensor) -> Tensor:
@@ -54,17 +44,11 @@ class JudgeHead(PretrainedDrafter):
         return module_like(self, hidden)(hidden).softmax(-1)[..., 1]
 
     def check(self, parts: Parts) -> None:
-        """Check that the head reads states as wide as the target's.
-
-        Raises:
-            ValueError: The width differs.
-        """
         if self.config.hidden_size != parts.hidden_size:
             raise ValueError(f"head: expected hidden_size {parts.hidden_size} as in the target, got "
                              f"{self.config.hidden_size}; train a head for this target")  # fmt: skip
 
     def rule(self, threshold: float = 0.5) -> Judge:
-        """Return the rule that asks this head."""
         return Judge(self.accepts, threshold, self.config.hidden_size)
 
 

@@ -31,22 +31,12 @@ from mmspec.vlm.partial import check_partial, first_exit, read_ahead
 
 @dataclass(frozen=True, slots=True)
 class KangarooConfig:
-    """The sizes of a Kangaroo adapter.
-
-    Attributes:
-        hidden_size, vocab_size: The target's.
-        exit: The number of the target's layers that draft.
-        num_key_value_heads: The key-value heads, 0 for as many as queries have.
-        head_dim: The width of a head, 0 for hidden_size / num_attention_heads.
-        qkv_bias: Whether queries, keys and values have biases.
-    """
-
     hidden_size: int
     num_attention_heads: int
     vocab_size: int
-    exit: int = 2
-    num_key_value_heads: int = 0
-    head_dim: int = 0
+    exit: int = 2  # the number of the target's layers that draft
+    num_key_value_heads: int = 0  # 0 for as many as queries have
+    head_dim: int = 0  # 0 for hidden_size / num_attention_heads
     rope_theta: float = 10000.0
     rms_norm_eps: float = 1e-6
     qkv_bias: bool = False
@@ -57,23 +47,15 @@ class KangarooConfig:
         self.layer()
 
     def layer(self) -> LayerConfig:
-        """Return the sizes of the attention.
-
-        Raises:
-            ValueError: The sizes do not fit together.
-        """
         return LayerConfig.of(self, intermediate_size=1, norms_input=True)
 
 
 class AdapterLayer(DraftLayer):
-    """A normed attention with a residual and a final norm, without an MLP."""
-
     def __init__(self, config: LayerConfig):
         super().__init__(config)
         self.gate_up = self.down = None
 
     def finish(self, carry: Tensor, attended: Tensor) -> Tensor:
-        """Return the normed states [B, n, H] that the target's head reads, see `DraftLayer.finish`."""
         return rms_norm(self.norm, carry + small_linear(attended.transpose(1, 2).flatten(2), self.out.weight))
 
 
@@ -114,17 +96,16 @@ class Kangaroo(ShapedDrafter):
 
     @classmethod
     def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
-        """See `PretrainedDrafter.sizes_for`; the exit lies behind 2 layers, or behind the layers with DeepStack."""
+        """The exit lies behind 2 layers, or behind the layers with DeepStack."""
         return layer_sizes(parts) | {"exit": max(first_exit(parts), min(2, parts.layers - 1))}
 
     def start_from(self, parts: Parts) -> Self:
-        """Copy the target's final norm, behind which its head reads states; return the drafter."""
         self.layer.norm.weight.data.copy_(parts.decoder.norm.weight)
         return self
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """Return the recipe of the public code: EAGLE's with the distillation of the head alone."""
+        """The recipe of the public code: EAGLE's with the distillation of the head alone."""
         from mmspec.vlm.training.recipes import feature_recipe
 
         return {cls.kind: feature_recipe("cross_entropy", noise=0.0)}
@@ -134,11 +115,7 @@ class Kangaroo(ShapedDrafter):
         check_partial(parts, self.config.exit)
 
     def with_shape(self, shape: Shape, sampled: Shape | None = None) -> Self:
-        """See `ShapedDrafter.with_shape`.
-
-        Raises:
-            ValueError: A shape is not a chain, whose nodes lie in the target's cache in the order of drafting.
-        """
+        """Take chains alone, since their nodes lie in the target's cache in the order of drafting."""
         for form in (shape, sampled or shape):
             if not isinstance(form, Chain):
                 raise ValueError(
@@ -150,10 +127,8 @@ class Kangaroo(ShapedDrafter):
         return KangarooState(self, target)
 
     def read(self, view: PromptView) -> PromptSlots:
-        """Return the slots of a prompt: the exit state of every token but the last, for pictures as for text.
-
-        The state of token j predicts token j + 1, which is the second token behind the pair before it: its `origin`.
-        """
+        """Return the exit state of every token but the last, for pictures as for text. The state of token j predicts
+        token j + 1, which is the second token behind the pair before it: its `origin`."""
         slots = pack_slots(view.hidden, view.hidden, view.real, torch.ones_like(view.picture) > 0)
         return replace(slots, origin=(slots.origin - 1).clamp(min=-1))
 
@@ -170,22 +145,14 @@ class Kangaroo(ShapedDrafter):
         return head(out).float()
 
     def unroll(self, slots: PromptSlots, view: PromptView, first: int, depths: int) -> list[Tensor]:
-        """Return the states for the slots from `first` on at the first depth: exit states are the same at every depth.
-
-        Returns:
-            float [B, R - first, H], in a list of length 1.
-        """
+        """Return float [B, R - first, H] in a list of length 1: exit states are the same at every depth."""
         rotary = self.layer.rotary_at(slots.position, slots.attend.dtype)
         return unroll([self.layer], slots.attend, slots.carry, rotary, first, 1, lambda before: (before, before))
 
 
 class KangarooState(FeatureState):
-    """The state of a request. A slot of the adapter holds the exit state of a committed token before the root.
-
-    A draft reads the states accepted in the last round and the root's in a single pass.
-
-    Attributes:
-        states: The exit states of the root and of the drafted tokens so far, [B, 1, H] each.
+    """A slot of the adapter holds the exit state of a committed token before the root. A draft reads the accepted
+    states and the root's in a single pass. `states` are the exit states [B, 1, H] of the root and the drafted tokens.
     """
 
     def __init__(self, drafter: Kangaroo, target: object):
@@ -193,7 +160,7 @@ class KangarooState(FeatureState):
         self.states: list[Tensor] = []
 
     def enter(self, token: Tensor) -> Tensor:
-        """Run the target's first layers over the next token of the draft, int64 [B, 1]; return its exit state."""
+        """Run the target's first layers over the next token of the draft, int64 [B, 1]."""
         embeds = self.target.parts.embed(token)
         self.states.append(read_ahead(self.target, embeds, len(self.states), 0, self.drafter.config.exit))
         return self.states[-1]
@@ -218,7 +185,6 @@ class KangarooState(FeatureState):
         self.cache.advance(self.counts)
 
     def draft(self, target: object, keys: Keys, budget: DraftBudget) -> Draft:
-        """Return the draft after `root`, with the exit states of its nodes."""
         self.cache.advance(1)  # the root's slot
         self.next_position = self.next_position + 1
         draft = super().draft(target, keys, budget)
@@ -229,5 +195,4 @@ class KangarooState(FeatureState):
         return draft
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """Return the adapter's output for the next token of the draft, [B, 1, H]; see `PairState.expand`."""
         return super().expand(token, self.enter(token), ancestor, back, depth)

@@ -18,13 +18,11 @@ SMALL = "small"  # a small model is trained by the command for drafters too, but
 
 
 def _trained_methods() -> Iterator[MethodInfo]:
-    """Yield the methods with weights: drafters, and heads that control the length of drafts or judge their tokens."""
     for kind in ("drafter", "controller", "rule"):
         yield from (info for info in methods("vlm", kind) if {"saved", "published", "trained"} & info.facts.keys())
 
 
 def trained_kinds() -> tuple[str, ...]:
-    """Return the kinds that `mmspec train vlm-drafter` trains."""
     return tuple(kind for info in _trained_methods() for kind in info.facts.get("trained", ()))
 
 
@@ -45,7 +43,6 @@ def drafter_class(kind: str) -> Any:
 
 
 def drafter_classes() -> dict[str, Any]:
-    """Return the classes by the kind that saved files name, and import their modules."""
     from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter
 
     for info in _trained_methods():
@@ -54,7 +51,6 @@ def drafter_classes() -> dict[str, Any]:
 
 
 def untrained(kind: str, parts: Parts, sizes: dict[str, Any]) -> ShapedDrafter:
-    """Return a new drafter for the parts of a target, see `new_drafter`."""
     cls = drafter_class(kind)
     if cls is None or not hasattr(cls, "with_shape"):
         raise ValueError(f"kind: expected one of {', '.join(trained_kinds())}, got {kind!r}")
@@ -62,20 +58,9 @@ def untrained(kind: str, parts: Parts, sizes: dict[str, Any]) -> ShapedDrafter:
 
 
 def new_drafter(kind: str, model: nn.Module, **sizes: Any) -> ShapedDrafter:
-    """Return a drafter of `kind` for a target, with random weights from torch's generator, on the target's device.
-
-    Every kind takes the target's rotary base; the public code of EAGLE and FLASH always trains with 10000. Heads of
-    their own (EAGLE-3, Medusa, Hydra) start from the target's head.
-
-    Args:
-        kind: One of `trained_kinds`, or the name of another drafter.
-        model: The target.
-        sizes: Fields of the kind's config that replace those that follow from the target: widths, heads, key-value
-            heads, rotary base, norm epsilon, and biases of queries, keys and values.
-
-    Raises:
-        ValueError: The kind or a field is unknown, sizes do not fit together, or the target is not supported.
-    """
+    """Return a drafter on the target's device, with random weights from torch's generator; `sizes` replace config
+    fields. Every kind takes the target's rotary base; the public code of EAGLE and FLASH always trains with 10000. Own
+    heads (EAGLE-3, Medusa, Hydra) start from the target's."""
     from mmspec.vlm.admission import take_apart
 
     parts = take_apart(model)

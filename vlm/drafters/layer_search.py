@@ -19,17 +19,9 @@ _PARTS = ("attention", "mlp")
 
 @dataclass(frozen=True, slots=True)
 class SearchLimits:
-    """The end of a search.
-
-    Attributes:
-        goal: The score at which the search ends.
-        patience: The trials without a gain after which it ends.
-        most: The trials after which it ends.
-    """
-
-    goal: float = 0.95
-    patience: int = 300
-    most: int = 1000
+    goal: float = 0.95  # the score at which the search ends
+    patience: int = 300  # the trials without a gain after which it ends
+    most: int = 1000  # the trials after which it ends
 
 
 class LayerSet:
@@ -92,16 +84,9 @@ class LayerSet:
 
 @torch.no_grad()
 def agreement(target: TextTarget, window: int, skipped: frozenset[SubLayer]) -> float:
-    """Return the share of the last `window` committed tokens whose successor the target predicts without `skipped`.
-
-    One pass reads them; its keys and values lie behind the committed length and count for nothing. Rows that have stopped
-    do not count. The tokens must be generated text: pictures and the prompt are left alone.
-
-    Args:
-        target: The request, each live row of which has more than `window` generated tokens.
-        window: The number of tokens.
-        skipped: The sub-layers to leave out.
-    """
+    """Return the share of the last `window` committed tokens whose successor the target predicts without `skipped`. The
+    pass's keys and values lie behind the committed length and count for nothing. Stopped rows do not count. Every live
+    row needs more than `window` generated tokens: pictures and the prompt are left alone."""
     parts, cache = target.parts, slots_ahead(target.cache, 0)
     rows = [tokens[-window - 1 :] if alive else [0] * (window + 1)
             for tokens, alive in zip(target.tokens, target.live, strict=True)]  # fmt: skip
@@ -115,10 +100,7 @@ def agreement(target: TextTarget, window: int, skipped: frozenset[SubLayer]) -> 
 
 
 def _reading_again(width: int, length: Tensor, hidden: Tensor | None, window: int, dtype: torch.dtype) -> Tensor:
-    """Return the bias [B, 1, window, width + window] of a second pass over the last `window` committed tokens.
-
-    Node i sees the slots before the window, and the new slots up to its own.
-    """
+    """Return bias [B, 1, window, width + window]: node i sees slots before the window, and new slots up to its own."""
     slot = torch.arange(width + window, device=length.device) - length[:, None]  # [B, S], counted from the new slots
     node = torch.arange(window, device=length.device)[:, None]
     sees = (slot < -window)[:, None] | ((slot >= 0)[:, None] & (slot[:, None] <= node))
@@ -129,7 +111,6 @@ def _reading_again(width: int, length: Tensor, hidden: Tensor | None, window: in
 
 
 def can_score(target: TextTarget, window: int) -> bool:
-    """Return whether every live row has generated enough tokens for `agreement`."""
     return all(len(tokens) > window for tokens in _live(target)) and any(target.live)
 
 
@@ -138,14 +119,7 @@ def _live(target: TextTarget) -> Sequence[list[int]]:
 
 
 class SearchingState(SelfDraftState):
-    """The state of a request that drafts without the sub-layers of a `LayerSet`, and tries a set after each round.
-
-    Args:
-        target: The request.
-        length: The length controller.
-        layer_set: The sub-layers and their search.
-        window: The generated tokens on which a set is scored.
-    """
+    """Drafts without a `LayerSet`'s sub-layers, and scores a set on the last `window` generated tokens each round."""
 
     def __init__(self, target: TextTarget, length: object, layer_set: LayerSet, window: int):
         super().__init__(target, length)
@@ -155,7 +129,6 @@ class SearchingState(SelfDraftState):
         self.layers = self.target.parts.layers, self.layer_set.skipped
 
     def observe(self, target: TextTarget, *outcome: object) -> None:
-        """Score another set on the latest tokens, until the search has ended."""
         if self.layer_set.finished or not can_score(target, self.window):
             return
         skipped = self.layer_set.trial()

@@ -47,25 +47,15 @@ class Medusa(HeadDrafter):
         return self.blocks[index](states)
 
     def unroll(self, slots: PromptSlots, view: PromptView, first: int, depths: int) -> list[Tensor]:
-        """Return each depth's head output for the slots from `first` on, from the state `depth` slots earlier.
-
-        Returns:
-            float [B, R - first, H] per depth.
-        """
+        """Return float [B, R - first, H] per depth, from the state `depth` slots earlier."""
         states = slots.carry[:, first:]
         return [shift_rows(self.feature(depth, states), depth) for depth in range(min(depths, self.config.heads))]
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """Return the drafter of a published checkpoint, whose tensors give the number of heads and blocks.
-
-        Names start with "medusa_head." in files of the whole model, whose other tensors are ignored as the target's own,
-        and with the number of the head in files of the heads alone. vLLM's files have "blocks" and "lm_heads". Heads
-        without an output layer predict a state that the target's head reads.
-
-        Raises:
-            ValueError: Keys or sizes do not fit, or the config has more heads or other blocks than the file.
-        """
+        """Names start with "medusa_head." in files of the whole model, whose other tensors are ignored as the target's,
+        and with the head's number in files of heads alone. vLLM's files have "blocks" and "lm_heads". Heads without an
+        output layer predict a state that the target's head reads."""
         state = _numbered(state)
         blocks = [tuple(map(int, match.groups())) for name in state if (match := _BLOCK.match(name))]
         if not blocks:
@@ -106,7 +96,6 @@ _HEAD = re.compile(r"(?:^|\.)medusa_heads?\.(\d+\..+)$")
 
 
 def _numbered(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors of heads under names that start with the number of the head."""
     heads = {match[1]: value for name, value in state.items() if (match := _HEAD.search(name))}
     if heads:
         return heads

@@ -22,8 +22,6 @@ Retrieval = PromptLookup | SuffixLookup
 
 
 class StateWithMemory:
-    """The state of a request: that of the trained drafter; subclasses add the memory."""
-
     def __init__(self, control: DrafterWithMemory, inner: DraftState, target: TextTarget):
         self.control, self.inner = control, inner
 
@@ -40,17 +38,7 @@ class StateWithMemory:
 
 
 class DrafterWithMemory:
-    """Base of drafters that add the tokens of a memory to the drafts of a trained drafter.
-
-    Args:
-        drafter: A trained drafter whose drafts grow level by level: the EAGLE family, heads, blocks.
-
-    Attributes:
-        state: The class of a request's state.
-
-    Raises:
-        ValueError: `drafter` is of another kind.
-    """
+    """Adds the tokens of a memory to drafts that grow level by level: the EAGLE family, heads, blocks."""
 
     state: ClassVar[type[StateWithMemory]]
 
@@ -61,24 +49,17 @@ class DrafterWithMemory:
 
     @property
     def levels(self) -> tuple[object, ...] | None:
-        """The target's states that the drafter reads."""
         return self.drafter.levels
 
     def open(self, target: TextTarget) -> StateWithMemory:
         return self.state(self, self.drafter.open(target), target)
 
     def open_without_prefill(self, target: TextTarget) -> StateWithMemory:
-        """Return the state of a request whose prompt is read before the first draft."""
         return self.state(self, self.drafter.open_without_prefill(target), target)
 
 
 class MergedState(StateWithMemory):
-    """The state of a request: the drafter's state, and the copies.
-
-    Attributes:
-        deepest: The most levels of a draft.
-        skipped: The rounds that skipped the drafter's steps.
-    """
+    """`skipped` counts the rounds that skipped the drafter's steps."""
 
     control: Merged
 
@@ -91,7 +72,6 @@ class MergedState(StateWithMemory):
         self.root_law = _law_of_root(shape, target.greedy)
 
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
-        """Return a draft of both sources, of at most `longest` levels; None for `deepest`."""
         paths, alone = self.paths(target, longest), [False] * target.batch
         if not any(paths):
             return self.inner.propose(target, keys, longest)
@@ -108,7 +88,6 @@ class MergedState(StateWithMemory):
         return with_copied_paths(drawn, paths, alone, self.control.most)
 
     def paths(self, target: TextTarget, longest: int | None) -> list[Paths]:
-        """Return the paths per row that the next draft may copy, at most `longest` tokens long."""
         return [[path] if path else [] for path in self.copies.continuations(target, longest)]
 
     def joining(self, paths: list[Paths], drawn: Draft, alone: list[bool]) -> list[Paths]:
@@ -155,10 +134,7 @@ def _law_of_root(shape: Shape, greedy: bool) -> Law:
 
 
 def retrieval_of(memory: Literal["lookup", "suffix"], index: SuffixIndex | None = None) -> Retrieval:
-    """Return the source of continuations by name; requests share their answers by an index.
-
-    Prompt lookup copies up to 16 tokens, suffix lookup up to 32, since answers that are given again repeat for long.
-    """
+    """Prompt lookup copies up to 16 tokens, suffix lookup up to 32, since answers that are given again repeat for long."""
     if memory == "lookup":
         return PromptLookup(longest=16, doubling=True)
     return SuffixLookup(nodes=32, depth=32, doubling=True, index=index)

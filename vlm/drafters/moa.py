@@ -24,13 +24,7 @@ from mmspec.vlm.drafters.base.prompt_slots import PromptView, pack_slots
 
 @dataclass(frozen=True, slots=True)
 class MoaConfig(CrossConfig):
-    """The sizes of a mixture of attentions.
-
-    Attributes:
-        levels: The layers of the target whose inputs are mixed; the number of layers stands for the last output.
-    """
-
-    levels: tuple[int, ...] = (0,)
+    levels: tuple[int, ...] = (0,)  # layers whose inputs are mixed; the number of layers: the last output
 
     def __post_init__(self) -> None:
         CrossConfig.__post_init__(self)
@@ -40,11 +34,7 @@ class MoaConfig(CrossConfig):
 
 
 class LayerAttention(nn.Module):
-    """Self-attention across the target's layers at each token, averaged into one row.
-
-    Attributes:
-        scale: float [levels, width], the weight of each level's norm.
-    """
+    """Attention across the layers at each token, averaged into a row; `scale` [levels, width] weights norms."""
 
     def __init__(self, levels: int, width: int, heads: int, eps: float):
         super().__init__()
@@ -91,7 +81,7 @@ class MixtureOfAttentions(CrossDrafter):
 
     @classmethod
     def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
-        """See `PretrainedDrafter.sizes_for`; the levels are every quarter of the target's layers."""
+        """The levels are every quarter of the target's layers."""
         layers = parts.layers
         return super().sizes_for(parts, sizes) | {"levels": tuple(sorted({layers * n // 4 for n in range(5)}))}
 
@@ -105,12 +95,7 @@ class MixtureOfAttentions(CrossDrafter):
                              "this target")  # fmt: skip
 
     def rows(self, states: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the keys and values [B, groups, T, dim] of verified tokens.
-
-        Args:
-            states: float [B, T, levels * H].
-            rotary: float [B, T, 2, dim], at their positions.
-        """
+        """Return keys and values [B, groups, T, dim] of states [B, T, levels * H]; `rotary` is [B, T, 2, dim]."""
         config = self.layer.config
         rows = small_linear(rms_norm(self.row_norm, self.mix(states)), self.key_value.weight)
         rows = rows.unflatten(-1, (2 * config.groups, config.dim))
@@ -123,7 +108,7 @@ class MixtureOfAttentions(CrossDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """Return a recipe of cross-entropy with the target's distributions; the paper's loss is not public."""
+        """Cross-entropy with the target's distributions; the paper's loss is not public."""
         from mmspec.vlm.training.recipes import depth_recipe
 
         return {
@@ -134,11 +119,7 @@ class MixtureOfAttentions(CrossDrafter):
 
 
 class MoaState(CrossState):
-    """The state of a request.
-
-    Attributes:
-        mixed: The cache of the rows of verified tokens, which are the root's position many.
-    """
+    """`mixed` caches the rows of verified tokens, which are the root's position many."""
 
     def __init__(self, drafter: object, target: object):
         super().__init__(drafter, target)
@@ -146,7 +127,6 @@ class MoaState(CrossState):
 
     @torch.no_grad()
     def prefill(self) -> None:
-        """Read the text as `CrossState` does, and mix the layers of all tokens but the last."""
         super().prefill()
         view = self.view()
         states = pack_slots(view.hidden, view.hidden, view.real, view.picture >= 0)
@@ -154,7 +134,6 @@ class MoaState(CrossState):
         self._mix(states.attend, states.position, states.count)
 
     def look(self) -> Seen:
-        """Mix the layers of the tokens that were accepted since the last draft."""
         hidden, _, counts = self.pending_features.known()
         place = torch.arange(hidden.shape[1], device=hidden.device)
         self._mix(hidden, self.mixed.length[:, None] + place, counts)

@@ -45,19 +45,13 @@ class Msd(FeatureDrafter):
 
     @classmethod
     def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
-        """See `PretrainedDrafter.sizes_for`; the layer norms its input for Qwen targets, like the published drafter."""
+        """The layer norms its input for Qwen targets, like the published drafter."""
         return super().sizes_for(parts, sizes) | {"input_norm": parts.model.config.model_type.startswith("qwen")}
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """Return the drafter of a published checkpoint.
-
-        For Qwen2-VL the layer norms its input and has biased queries, keys and values; for LLaVA it does neither.
-        `model_type` of the config decides, else that of the target, else the norm in the file. Files of NeMo Automodel
-        have the norm for every target.
-
-        Raises:
-            ValueError: Keys or sizes do not fit, or the file contradicts `model_type`.
+        """For Qwen2-VL the layer norms its input and has biased queries, keys and values; for LLaVA neither. The
+        config's `model_type` decides, else the target's, else the norm in the file, which NeMo Automodel always writes.
         """
         state = plain_names(state)
         fields = one_layer_sizes(state, config, ONE_AXIS)

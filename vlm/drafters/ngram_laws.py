@@ -12,8 +12,6 @@ from mmspec.vlm.target import TextTarget
 
 
 class TableSettings(Protocol):
-    """A drafter over a table: the sizes of its tables, and the table that its requests share."""
-
     max_ngram: int
     min_ngram: int
     width: int
@@ -49,11 +47,7 @@ class LawTable:
         self.parts: dict[Hashable, NgramLaws] = {}
 
     def part(self, target: TextTarget) -> NgramLaws:
-        """Return the part for the settings of a request.
-
-        Raises:
-            ValueError: The table was used with a model of another vocabulary.
-        """
+        """Return the part for the settings of a request."""
         self.vocab_size = self.vocab_size or target.parts.vocab_size
         if self.vocab_size != target.parts.vocab_size:
             raise ValueError(f"table: expected a model of vocabulary {self.vocab_size}, got {target.parts.vocab_size}; "
@@ -62,7 +56,6 @@ class LawTable:
 
 
 def _settings(target: TextTarget) -> Hashable:
-    """Return the class and the numbers of each logits processor."""
     processors = []
     for processor in target.processors.all:
         numbers = ((name, value) for name, value in vars(processor).items() if isinstance(value, int | float))
@@ -71,11 +64,6 @@ def _settings(target: TextTarget) -> Hashable:
 
 
 def sizes_of(drafter: TableSettings) -> tuple[int, int, int]:
-    """Return the sizes of the tables of a drafter.
-
-    Raises:
-        ValueError: A size is out of range, or the drafter's own table has other sizes.
-    """
     sizes = (drafter.max_ngram, drafter.min_ngram, drafter.width)
     table = LawTable(*sizes) if drafter.table is None else drafter.table
     if not isinstance(table, LawTable):
@@ -86,12 +74,7 @@ def sizes_of(drafter: TableSettings) -> tuple[int, int, int]:
 
 
 class NgramLawState:
-    """The part of a request's state that reads the text and fills the table.
-
-    Attributes:
-        laws: Per row, the table that it fills; a shared table is the same object in every row.
-        may_miss: Whether skipped rounds do no harm: they only leave the table smaller.
-    """
+    """Reads the text and fills `laws`, a table per row or a shared table. Skipped rounds only leave the table smaller."""
 
     passes, may_miss = 0, True
 
@@ -111,7 +94,6 @@ class NgramLawState:
         return tuple(ids[max(start, len(ids) - self.reach) :])
 
     def text(self, target: TextTarget, row: int, without: int = 0) -> Ngram:
-        """Return the end of a row's text without its last tokens, from the last placeholder on."""
         tokens = target.tokens[row]
         end = len(tokens) - without
         return self.tail((*self.prompts[row], *tokens[max(end - self.reach, 0) : end]))

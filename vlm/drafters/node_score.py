@@ -19,13 +19,7 @@ FEATURES = 3  # see `NodeFilter.keeps`
 
 @dataclass(frozen=True, slots=True)
 class NodeScoreConfig:
-    """The sizes of a network.
-
-    Attributes:
-        hidden_size: The hidden units.
-    """
-
-    hidden_size: int = 8
+    hidden_size: int = 8  # hidden units
 
     def __post_init__(self) -> None:
         if self.hidden_size < 1:
@@ -33,13 +27,10 @@ class NodeScoreConfig:
 
 
 class NodeScore(PretrainedDrafter):
-    """The logit of a node's acceptance from its chance, the entropy of its parent's distribution, and its depth.
-
-    Paper: "C2T: A Classifier-Based Tree Construction Method in Speculative Decoding". Picked nodes of greedy requests and
+    """The logit of a node's acceptance from its chance, its parent's entropy, and its depth; it drafts nothing. Paper:
+    "C2T: A Classifier-Based Tree Construction Method in Speculative Decoding". Picked nodes of greedy requests and
     drawn nodes of sampled requests have a network of two layers each, since the chance of a picked node counts its own
-    value. It is saved and loaded like a drafter but drafts nothing. The inputs do not depend on the target's sizes, so a
-    network may serve several targets of a family.
-    """
+    value. No input depends on the target's sizes, so a network may serve several targets of a family."""
 
     kind: ClassVar[str] = "c2t"
     config_class = NodeScoreConfig
@@ -57,12 +48,7 @@ class NodeScore(PretrainedDrafter):
             self.register_buffer(f"{name}_scale", torch.ones(FEATURES))
 
     def forward(self, features: Tensor, drawn: bool) -> Tensor:
-        """Return the float32 logits [...] of acceptance.
-
-        Args:
-            features: float32 [..., 3], see `NodeFilter.keeps`.
-            drawn: Whether the nodes are drawn.
-        """
+        """Return the float32 logits [...] of acceptance from float32 [..., 3], see `NodeFilter.keeps`."""
         name = "drawn" if drawn else "picked"
         mean, scale = getattr(self, f"{name}_mean"), getattr(self, f"{name}_scale")
         network = self.drawn if drawn else self.picked
@@ -102,14 +88,9 @@ class LikelyNodes:
 
     @classmethod
     def make(cls, settings: dict[str, Any], parts: MethodParts) -> Self:
-        """Return the filter of an available network.
-
-        Raises:
-            ValueError: The weights are no such network.
-        """
+        """Return the filter of an available network."""
         return cls(weights_of(NodeScore, parts), **settings)
 
     @torch.no_grad()
     def keeps(self, features: Tensor, drawn: bool) -> Tensor:
-        """Return which nodes stay, see `NodeFilter.keeps`."""
         return module_like(self.network, features)(features, drawn).sigmoid() >= self.least

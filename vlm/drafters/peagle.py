@@ -26,17 +26,10 @@ from mmspec.vlm.drafters.eagle3.state import Eagle3State
 
 @dataclass(frozen=True, slots=True)
 class PEagleConfig(Eagle3Config):
-    """An Eagle3Config with an own embedding.
-
-    Attributes:
-        mask_token_id: The token whose embedding stands for a token to draft.
-        depths: The tokens of a draft.
-    """
-
     num_hidden_layers: int = 4
     own_embedding: bool = True
-    mask_token_id: int = 0
-    depths: int = 7
+    mask_token_id: int = 0  # its embedding stands for a token to draft
+    depths: int = 7  # the tokens of a draft
 
     def __post_init__(self) -> None:
         Eagle3Config.__post_init__(self)
@@ -84,14 +77,8 @@ class PEagle(Eagle3):
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """Return the drafter of a published checkpoint: an EAGLE-3 file with `mask_hidden` and a trained embedding.
-
-        The tokens of a draft are the first proposal method's `speculative_tokens`, else `num_depths`, else 7.
-        `norm_output` makes no difference, since no output is read again.
-
-        Raises:
-            ValueError: The file is refused as in `Eagle3`, or neither the config nor a tokenizer gives the mask token.
-        """
+        """Read an EAGLE-3 file with `mask_hidden`. A draft has the first proposal method's `speculative_tokens`, else
+        `num_depths`, else 7. `norm_output` makes no difference, since no output is read again."""
         state, config = for_vocabulary(plain_names(state), config, target)
         if "mask_hidden" not in state:
             raise ValueError(
@@ -109,17 +96,8 @@ class PEagle(Eagle3):
 
 
 def default_mask(target: nn.Module | None) -> int:
-    """Return the mask token by the rule of the library's training.
-
-    It is the first that exists of: the tokenizer's mask token, the first id behind its tokens that has an embedding,
-    and the tokens of padding, of the end and for unknown text.
-
-    Args:
-        target: The model, whose tokenizer lies in the folder that it was loaded from.
-
-    Raises:
-        ValueError: There is no such folder, or the tokenizer has none of these tokens.
-    """
+    """Return the mask token by the rule of the library's training: the first that exists of the tokenizer's mask token,
+    the first id behind its tokens with an embedding, and the padding, end and unknown tokens."""
     source = "" if target is None else str(target.config.name_or_path)
     if not source or not Path(source).is_dir():
         raise ValueError("config: expected the field mask_token_id, got none; give the config the file was made with, or a "
@@ -135,14 +113,8 @@ def default_mask(target: nn.Module | None) -> int:
 
 
 class PEagleState(Eagle3State):
-    """The state of a request: a single pass reads accepted pairs and drafts behind them.
-
-    The masks lie behind the pairs in the cache and are not counted.
-
-    Attributes:
-        rows: float [B, D, H], the outputs that each depth's token is drawn from.
-        scored: float32 [B, D, V], their log-weights.
-    """
+    """A pass reads accepted pairs and drafts behind them; the masks behind the pairs in the cache are not counted.
+    `rows` [B, D, H] are the outputs that each depth draws from, `scored` float32 [B, D, V] their log-weights."""
 
     independent = True
 
@@ -156,7 +128,6 @@ class PEagleState(Eagle3State):
         return self.drafter.config.depths
 
     def catch_up(self, depth: int | None = None) -> None:
-        """Run a pass over the pairs noted since the last draft and the masks behind each row's pairs."""
         drafter, target = self.drafter, self.target
         hidden, value, self.counts = self.pending_features.take()
         batch, pairs = value.shape
@@ -184,7 +155,6 @@ class PEagleState(Eagle3State):
         self.cache.advance(self.counts)
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
-        """Return float32 logits [B, n, V or k], see `FeatureState.logits`."""
         return self.scored[:, depth - 1 : depth].expand(-1, out.shape[1], -1)
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:

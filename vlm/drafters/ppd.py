@@ -28,18 +28,10 @@ PROBES = 8  # of a row and pass
 
 @dataclass(frozen=True, slots=True)
 class PPDConfig:
-    """The sizes of PPD.
-
-    Attributes:
-        hidden_size, vocab_size: The target's.
-        prompts: The trained embeddings, as many as levels of a draft.
-        accuracies: Per level, the chance of each rank to be right, see `rank_accuracies`; empty without measurements.
-    """
-
     hidden_size: int
     vocab_size: int
-    prompts: int = 3
-    accuracies: Accuracies = ()
+    prompts: int = 3  # the trained embeddings, as many as levels of a draft
+    accuracies: Accuracies = ()  # per level, of each rank, see `rank_accuracies`; empty: unmeasured
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "accuracies", tuple(map(tuple, self.accuracies)))  # lists when read from a file
@@ -100,14 +92,12 @@ class PPD(ShapedDrafter):
         self.shapes = DynamicTree(nodes=6).cut(config.prompts), StaticTree((0, 0, 0, 1, 1, 2, 3)).cut(config.prompts)
 
     def start_from(self, parts: Parts) -> Self:
-        """Copy embeddings of random tokens into the prompts; return the drafter."""
         tokens = torch.randint(parts.vocab_size, (self.config.prompts,), device=parts.device)
         self.prompts.data.copy_(parts.embed(tokens))
         return self
 
     @classmethod
     def make(cls, settings: dict[str, Any], parts: MethodParts) -> Self:
-        """See `ShapedDrafter.make`; `probes` is that of `with_probes`, and `budget` the largest of `planned`."""
         own = {name: value for name, value in settings.items() if name not in ("probes", "budget")}
         drafter = super().make(own, parts).with_probes(settings.get("probes", PROBES))
         return drafter.planned(lambda rows: 1.0, settings["budget"]) if settings.get("budget") else drafter
@@ -119,15 +109,8 @@ class PPD(ShapedDrafter):
         return other
 
     def planned(self, cost: Callable[[int], float], most: int = 24) -> Self:
-        """Return a drafter whose drafts and prompts give most tokens per unit of time; a batch shares its longest draft.
-
-        Args:
-            cost: The cost of a pass over a number of rows, see `measure_pass_costs`.
-            most: The most rows of a pass.
-
-        Raises:
-            ValueError: The drafter has no measured accuracies, or `most` is below 3.
-        """
+        """Return a drafter whose drafts and prompts give most tokens per unit of time; a batch shares its longest
+        draft. `cost` is of a pass over a number of rows, at most `most`, see `measure_pass_costs`."""
         if not self.config.accuracies:
             raise ValueError(
                 f"budget: expected a drafter with measured accuracies, got none; call {self.name}.calibrated"
@@ -160,7 +143,6 @@ class PPD(ShapedDrafter):
         return head(out).float()
 
     def prescribed(self, recipe: Any) -> Any:
-        """Return the recipe with the objective of prompts and their learning rate, 0.01."""
         from mmspec.vlm.training.prompts import PromptObjective
 
         return replace(recipe, objective=PromptObjective(replace(recipe.objective, decay=0.8)), lr=1e-2)
@@ -176,15 +158,9 @@ class PPD(ShapedDrafter):
 
 
 class PPDState(HeadState):
-    """The state of a request: the target's states at the prompts behind the last accepted node.
-
-    Attributes:
-        known: Per row, the number of these prompts, which limits the levels of the row's next draft.
-        levels: The levels of the present draft.
-        rows: float [B, K, H], their states.
-        scores: float32 [B, K, V], the log-weights of the next draft's levels; None until `ready`.
-        chains: int64 [B, P], the probes of the last pass in order: probe k of node v is v * K + k.
-    """
+    """`rows` [B, K, H] are the target's states at the prompts behind the last accepted node, of which `known` per row
+    limits the levels of its next draft. `scores` float32 [B, K, V] are the next levels' log-weights, None until
+    `ready`. `chains` int64 [B, P] are the last pass's probes in order: probe k of node v is v * K + k."""
 
     independent = True
 
@@ -209,7 +185,6 @@ class PPDState(HeadState):
 
     @torch.no_grad()
     def ready(self, depth: int | None = None) -> None:
-        """Compute `scores` where they are out of date."""
         if self.scores is None:
             target, self.root = self.target, self.rows[:, 0]
             logits = self.drafter.logits(self.rows, 1, target.parts.head)
@@ -222,7 +197,6 @@ class PPDState(HeadState):
         return replace(budget, rooms=rooms)
 
     def draft(self, target: object, keys: Keys, budget: DraftBudget) -> Draft:
-        """Return the draft in the request's shape, or with a plan in its tree for the row of most levels."""
         if self.drafter.plan is None:
             return super().draft(target, keys, budget)
         return grow_draft(self, target, StaticTree(self.drafter.plan.trees[self.levels]), keys, budget)
@@ -244,5 +218,5 @@ class PPDState(HeadState):
         return self.scores[:, depth - 1 : depth].expand(-1, out.shape[1], -1)
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """Return the state at the next prompt, the same for the whole level; see `PairState.expand`."""
+        """Return the state at the next prompt, the same for the whole level."""
         return self.rows[:, depth : depth + 1].expand(-1, token.shape[1], -1)

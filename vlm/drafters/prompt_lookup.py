@@ -98,7 +98,7 @@ class NgramIndex:
         return [] if start is None else self._copied(start, longest)
 
     def continuations(self, longest: int, count: int) -> list[list[int]]:
-        """Return up to `count` different continuations of that suffix, the latest first, see `continuation`."""
+        """Return up to `count` different continuations of that suffix, the latest first."""
         start, end = self.match(), len(self.ids)
         if start is None:
             return []
@@ -136,12 +136,7 @@ class NgramIndex:
 
 
 class LookupState:
-    """The state of a request: an index per row. Prompt and answer are read before a draft.
-
-    Attributes:
-        deepest: The most tokens of a draft.
-        may_miss: Whether skipped rounds do no harm: the state reads their tokens from the target.
-    """
+    """An index per row. Prompt and answer are read before a draft, so rounds may be skipped."""
 
     passes, may_miss = 0, True
 
@@ -162,7 +157,6 @@ class LookupState:
             self.taken[row] = len(tokens)
 
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
-        """Return a copied chain of at most `longest` tokens; None for `deepest`."""
         runs = self.continuations(target, longest)
         longest = max(map(len, runs))
         if longest == 0:
@@ -175,12 +169,10 @@ class LookupState:
         return Draft(value, chain(longest, device), Law("deterministic"), valid)
 
     def continuations(self, target: TextTarget, longest: int | None = None) -> list[list[int]]:
-        """Return the tokens that the next draft copies, per row, at most `longest`."""
         rooms = self._rooms(target, longest)
         return [index.continuation(room) if room else [] for index, room in zip(self.rows, rooms, strict=True)]
 
     def branches(self, target: TextTarget, count: int, longest: int | None = None) -> list[list[list[int]]]:
-        """Return up to `count` continuations per row, of at most `longest` tokens."""
         rooms = self._rooms(target, longest)
         return [index.continuations(room, count) if room else [] for index, room in zip(self.rows, rooms, strict=True)]
 
@@ -193,20 +185,17 @@ class LookupState:
         return rooms
 
     def matched(self, most: int) -> list[int]:
-        """Return, per row, the number of tokens at its end that also stand before its match, at most `most`."""
         return [index.matched(most) for index in self.rows]
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Do nothing: the target's tokens are read before a draft."""
 
     def retract(self, counts: list[int]) -> None:
-        """Forget the generated tokens of each row b after its first `counts[b]`."""
         for row, count in enumerate(counts if self.taken is not None else ()):
             self.rows[row].drop(max(self.taken[row] - count, 0))
             self.taken[row] = min(self.taken[row], count)
 
     def preview(self, target: TextTarget) -> list[Preview | None]:
-        """Return the next draft of every row with the length of its match; None for rows without a draft."""
         runs = self.continuations(target)
         return [
             Preview(("match", index.matched(index.sizes.start)), run) if run else None

@@ -12,35 +12,20 @@ MOST_PADDING = 1024  # the most rows that publishers add behind a vocabulary
 
 @dataclass(frozen=True, slots=True)
 class PublishedDrafter:
-    """A drafter's repository on the Hugging Face hub.
-
-    Attributes:
-        repo: The id of the repository.
-        target: The id of the model that it drafts for.
-        kind: The name of the drafter in `mmspec methods`.
-        licence: The licence on its card; "" where no card was read.
-        size: The number of parameters by its publishers; "" where they do not state it.
-        hidden_size: The width of its target by its public config, 0 where none was read.
-        vocab_size: The vocabulary of its target by its public config, 0 where none was read.
-        read: The public file "owner/name:path" that gives its config, itself or in a quotation; "" where its layout is
-            assumed.
-    """
-
-    repo: str
-    target: str
-    kind: str
-    licence: str = ""
-    size: str = ""
-    hidden_size: int = 0
-    vocab_size: int = 0
-    read: str = ""
+    repo: str  # the id of the repository
+    target: str  # the id of the model that it drafts for
+    kind: str  # its name in `mmspec methods`
+    licence: str = ""  # on its card; "" where no card was read
+    size: str = ""  # parameters by its publishers; "" where they do not state it
+    hidden_size: int = 0  # of its target by its public config; 0 where none was read
+    vocab_size: int = 0  # likewise
+    read: str = ""  # public file "owner/name:path" that holds or quotes its config; "": layout assumed
 
     def __str__(self) -> str:
         return self.repo if self.read else f"{self.repo} (layout assumed)"
 
     @property
     def layout(self) -> str:
-        """The name of the layout of its files, see `LAYOUTS`."""
         return LAYOUTS[self.repo.partition("/")[0]]
 
     def misfit(self, hidden_size: int, vocab_size: int) -> str:
@@ -204,12 +189,7 @@ PUBLISHED = (
 
 
 def published_for(target: str) -> tuple[PublishedDrafter, ...]:
-    """Return the drafters for a model, in the order of preference.
-
-    Args:
-        target: The id of a hub repository, or the path of a folder. A folder in the hub's cache names its repository;
-            any other folder stands for the repository of its own name.
-    """
+    """Return drafters by hub id or folder, in order of preference; folders outside the hub's cache go by their names."""
     wanted = hub_id(target).casefold()
     own = wanted.rpartition("/")[2]
     is_folder = "/" not in wanted
@@ -237,15 +217,8 @@ def vocabulary_fits(own: int, theirs: int) -> bool:
 
 
 def size_misfit(config: Mapping[str, Any], hidden_size: int, vocab_size: int) -> str:
-    """Return the sizes that a drafter's config requires and the target does not have, as text; "" if all sizes fit.
-
-    The target may have some rows behind the drafter's vocabulary.
-
-    Args:
-        config: The fields of a drafter's config, ours or published; a field that is absent or 0 requires nothing.
-        hidden_size: The target's width.
-        vocab_size: The target's vocabulary.
-    """
+    """Return as text the sizes that a drafter's config, ours or published, requires and the target lacks; "" if all
+    fit. A field that is absent or 0 requires nothing. The target may have some rows behind the drafter's vocabulary."""
     layer = config.get("transformer_layer_config")
     fields = {**config, **(layer if isinstance(layer, Mapping) else {})}
     widths = ("target_hidden_size", "backbone_hidden_size", "hidden_size")

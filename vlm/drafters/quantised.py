@@ -20,18 +20,9 @@ GROUP = 32  # the weights that share a scale in four bits
 
 
 class RoundedLinear(nn.Module):
-    """A linear layer whose weights are rounded to eight or four bits and restored in every pass.
-
-    Activations are not rounded, so the output of a token depends on no other token of a pass.
-
-    Args:
-        linear: The layer to copy; its bias is shared.
-        bits: 8, with a scale for each output, or 4, with a scale for each group of 32 inputs.
-
-    Attributes:
-        stored: int8 [out, in], or uint8 [out, groups, 16] with two weights in each byte.
-        scale: float [out, 1], or [out, groups, 1].
-    """
+    """Weights of 8 bits with a scale for each output, or 4 with a scale for each group of 32 inputs, restored in every
+    pass. Activations are not rounded, so a token's output depends on no other token. `stored` is int8 [out, in], or
+    uint8 [out, groups, 16] with two weights a byte; `scale` [out, 1] or [out, groups, 1]."""
 
     def __init__(self, linear: nn.Linear, bits: Literal[8, 4]):
         super().__init__()
@@ -50,7 +41,6 @@ class RoundedLinear(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """The restored weights, [out, in]."""
         if self.bits == 8:
             return self.stored.to(self.scale.dtype) * self.scale
         both = torch.cat([self.stored & 15, self.stored >> 4], -1)
@@ -62,17 +52,8 @@ class RoundedLinear(nn.Module):
 
 @torch.no_grad()
 def quantised_copy(model: nn.Module, bits: Literal[8, 4] = 8) -> nn.Module:
-    """Return a copy of a model whose decoder and head have rounded weights. It shares all other weights, such as the tower.
-
-    As a target, the copy is decoded exactly for itself ("Quasar"), which is another distribution than the model's.
-
-    Args:
-        model: The transformers model.
-        bits: The bits of a weight.
-
-    Raises:
-        ValueError: The model is not supported, `bits` is neither 8 nor 4, or no layer can be rounded.
-    """
+    """Return a copy whose decoder and head have weights of 8 or 4 bits; it shares all others, such as the tower. As a
+    target, it is decoded exactly for itself ("Quasar"), which is another distribution than the model's."""
     if bits not in (8, 4):
         raise ValueError(f"bits: expected 8 or 4, got {bits!r}; choose one of them")
     model = unwrapped(model)

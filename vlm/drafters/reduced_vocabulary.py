@@ -12,16 +12,10 @@ from mmspec.kernels.small_linear import small_linear
 
 
 class ReducedHead(nn.Module):
-    """A head that scores `size` of `vocab` tokens.
-
-    A new head scores the first `size` tokens until `choose` selects others. A tied head scores with the rows of the
-    target's head, which `tie` copies. These are neither trained nor saved.
-
-    Attributes:
-        weight: float [size, width]; None in a tied head before `tie`.
-        d2t: int64 [size], the id of a row's token less the number of the row, as in EAGLE-3's files.
-        t2d: bool [vocab], the tokens that have a row. Neither table exists where the head scores all tokens.
-    """
+    """A head that scores `size` of `vocab` tokens, the first `size` until `choose` selects others. A tied head scores
+    with rows that `tie` copies from the target's; they are neither trained nor saved. `weight` is [size, width], None
+    before `tie`. `d2t` int64 [size], a row's token less the row's number, is as in EAGLE-3's files, and `t2d` bool
+    [vocab] tells the tokens with a row. Neither exists where the head scores all tokens."""
 
     def __init__(self, width: int, vocab: int, size: int, tied: bool = False):
         super().__init__()
@@ -39,7 +33,6 @@ class ReducedHead(nn.Module):
 
     @property
     def reduced(self) -> bool:
-        """Whether tokens are left out."""
         return self.size < self.vocab
 
     @property
@@ -61,21 +54,12 @@ class ReducedHead(nn.Module):
 
     @torch.no_grad()
     def choose(self, ids: Sequence[int]) -> None:
-        """Let row i score token `ids[i]`.
-
-        Raises:
-            ValueError: See `check_token_ids`.
-        """
         self.ids.copy_(check_token_ids(ids, self.vocab, self.size))
         self.d2t.copy_(self.ids - torch.arange(self.size, device=self.ids.device))
         self.t2d.zero_().index_fill_(0, self.ids, True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the float32 scores [..., size] of rows [..., width].
-
-        Raises:
-            ValueError: A tied head does not have the target's rows yet.
-        """
+        """Return the float32 scores [..., size] of rows [..., width]."""
         if self.weight is None:
             raise ValueError(
                 "target: expected the model whose head this drafter shares, got none; load it with `target`"
@@ -95,11 +79,7 @@ class ReducedHead(nn.Module):
 
 
 def check_token_ids(ids: Sequence[int] | Tensor, vocab: int, size: int) -> Tensor:
-    """Return the ids as int64 [size].
-
-    Raises:
-        ValueError: The ids do not rise, repeat, or lie outside the vocabulary, or their number is not `size`.
-    """
+    """Return rising ids as int64 [size]."""
     ids = ids if isinstance(ids, Tensor) else torch.tensor(ids, dtype=torch.long)
     if len(ids) != size or size < 1:
         raise ValueError(f"ids: expected {size} tokens, and at least 1, got {len(ids)}")
@@ -116,25 +96,13 @@ def _restore_ids(head: ReducedHead, keys: object) -> None:
 def reduced_vocabulary(
     answers: Iterable[Sequence[int]],
     vocab_size: int,
-    most: int,
-    always: Iterable[int] = (),
-    never: Iterable[int] = (),
+    most: int,  # fewer where `never` leaves fewer
+    always: Iterable[int] = (),  # tokens to keep, such as the end token
+    never: Iterable[int] = (),  # tokens to leave out, such as image placeholders
 ) -> tuple[int, ...]:
-    """Return the tokens of a reduced vocabulary, as rising ids: the most frequent tokens of answers ("EAGLE-3").
-
-    Of equally frequent tokens the smaller id comes first, since tokenizers number their merges by frequency. Tokens
-    that no answer holds fill the rest in the same order. Tokens that are left out are never drafted.
-
-    Args:
-        answers: Token ids, of answers about pictures where the target sees pictures.
-        vocab_size: The number of the target's tokens.
-        most: The number of tokens, less where `never` leaves fewer.
-        always: Tokens to keep whatever their count, such as the end token.
-        never: Tokens to leave out whatever their count, such as image placeholders.
-
-    Raises:
-        ValueError: No token is left, `always` holds more than `most`, or an id is no token.
-    """
+    """Return rising ids of the most frequent tokens of answers, which are about pictures where the target sees pictures
+    ("EAGLE-3"). Of equally frequent tokens the smaller id comes first, since tokenizers number their merges by
+    frequency. Tokens that no answer holds fill the rest in the same order. Other tokens are never drafted."""
     counts = Counter(token for answer in answers for token in answer)
     never, always = set(never), set(always)
     wrong = sorted(token for token in counts.keys() | always if not 0 <= token < vocab_size)

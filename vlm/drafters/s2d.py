@@ -25,16 +25,9 @@ from mmspec.vlm.partial import slots_ahead
 
 @dataclass(frozen=True, slots=True)
 class S2DConfig(Eagle3Config):
-    """The sizes of an EAGLE-3 drafter of several layers.
-
-    Attributes:
-        exits: The trained prefixes as ascending numbers of layers, the last of which is all layers; empty for each.
-        thresholds: Per exit but the last, the probability that its likeliest token must exceed; empty for 0.6.
-    """
-
     num_hidden_layers: int = 3
-    exits: tuple[int, ...] = ()
-    thresholds: tuple[float, ...] = ()
+    exits: tuple[int, ...] = ()  # the trained prefixes as rising numbers of layers up to all; empty for each
+    thresholds: tuple[float, ...] = ()  # per exit but the last, see `with_thresholds`; empty for 0.6
 
     def __post_init__(self) -> None:
         Eagle3Config.__post_init__(self)
@@ -93,29 +86,20 @@ class S2D(Eagle3):
 
     @classmethod
     def make(cls, settings: dict[str, Any], parts: MethodParts) -> Self:
-        """See `ShapedDrafter.make`; the setting `threshold` is that of `with_thresholds`."""
         settings = dict(settings)
         threshold = settings.pop("threshold", None)
         drafter = super().make(settings, parts)
         return drafter if threshold is None else drafter.with_thresholds(threshold)
 
     def with_thresholds(self, *thresholds: float) -> Self:
-        """Return a drafter with the same weights and other thresholds: one for all exits, or one per exit but the last.
-
-        Raises:
-            ValueError: The number of thresholds is another, or a threshold is outside [0, 1].
-        """
+        """Return a drafter with the same weights and other thresholds: one for all exits, or one per exit but the last."""
         each = thresholds * (len(self.config.exits) - 1) if len(thresholds) == 1 else thresholds
         other = copy.copy(self)
         other.config = replace(self.config, thresholds=each)
         return other
 
     def with_exit(self, layers: int) -> Self:
-        """Return the drafter of the first `layers` layers, with the same weights.
-
-        Raises:
-            ValueError: There is no exit behind that layer.
-        """
+        """Return the drafter of the first `layers` layers, with the same weights."""
         if layers not in self.config.exits:
             raise ValueError(f"exit: expected one of {self.config.exits}, got {layers}; use a trained exit")
         other = copy.copy(self)
@@ -127,11 +111,9 @@ class S2D(Eagle3):
         return (self.layer, *self.rest)[: self.prefix]
 
     def new_state(self, target: object) -> Eagle3State:
-        """Return the state of a request; a prefix alone drafts as EAGLE-3."""
         return S2DState(self, target) if self.prefix == self.config.num_hidden_layers else Eagle3State(self, target)
 
     def prescribed(self, recipe: Any) -> Any:
-        """Return the recipe with the sum of its objective over the exits."""
         from mmspec.vlm.training.objective_wrappers import SortedExits
 
         return replace(recipe, objective=SortedExits(recipe.objective))
@@ -147,21 +129,12 @@ class S2D(Eagle3):
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The n nodes of a level on their way through the layers.
-
-    Attributes:
-        attend, carry: float [B, n, A] and [B, n, H], the input of the next layer and its residual.
-        rotary: [B, n, 2, dim], at their positions.
-        ancestor: bool [R, n, m], the drafted nodes that each node sees.
-    """
-
-    attend: Tensor
-    carry: Tensor
-    rotary: Tensor
-    ancestor: Tensor
+    attend: Tensor  # [B, n, A], the input of the next layer
+    carry: Tensor  # [B, n, H], its residual
+    rotary: Tensor  # [B, n, 2, dim], at their positions
+    ancestor: Tensor  # bool [R, n, m], the drafted nodes that each node sees
 
     def behind(self, others: list[Level]) -> Level:
-        """Return the nodes of `others` and then these as a single level."""
         if not others:
             return self
         levels, width, rows = [*others, self], self.ancestor.shape[-1], max(len(x.ancestor) for x in (*others, self))
@@ -171,14 +144,9 @@ class Level:
 
 
 class S2DState(Eagle3State):
-    """The state of a request. Accepted pairs are read by all layers, drafted nodes by as few as they need.
-
-    Attributes:
-        waiting: Per layer, the levels of the draft that it has not read. It reads them with the next level that
-            reaches it, so every node sees the keys and values of whole passes.
-        exits: Per level below the first, the exits of its nodes as numbers of layers, int64 [B, n].
-        scored: The features of the last level and their log-weights.
-    """
+    """Accepted pairs are read by all layers, drafted nodes by as few as they need. `waiting` holds per layer the levels
+    that it has not read. It reads them with the next level that reaches it, so every node sees the keys and values of
+    whole passes. `exits` are per level below the first the exits of its nodes as numbers of layers, int64 [B, n]."""
 
     def __init__(self, drafter: S2D, target: object):
         super().__init__(drafter, target)
@@ -195,7 +163,7 @@ class S2DState(Eagle3State):
         return scores if out is known else super().logits(out, depth)
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """Return the features of a level of drafted nodes [B, n, H], each at its own exit; see `PairState.expand`."""
+        """Return the features of a level of drafted nodes [B, n, H], each at its own exit."""
         drafter, count, parts = self.drafter, token.shape[1], self.target.parts
         attend, carry = drafter.fuse(drafter.embeddings(token, parts), hidden)
         self._reach(attend.dtype)
@@ -229,14 +197,8 @@ class S2DState(Eagle3State):
         return out
 
     def through(self, index: int, level: Level, count: int, back: int) -> Level:
-        """Run layer `index` over the levels that wait in front of it and over this level, whose nodes come last.
-
-        Args:
-            index: The layer.
-            level: The level, with the nodes that came along from earlier layers.
-            count: The level's own nodes.
-            back: The drafted nodes in the cache.
-        """
+        """Run layer `index` over the waiting levels and this level, whose `count` own nodes come last; `back` are
+        cached."""
         level, self.waiting[index] = level.behind(self.waiting[index]), []
         layer, earlier = self.drafter.layers[index], level.attend.shape[1] - count
         query, key, value = layer.heads(level.attend, level.rotary)

@@ -20,19 +20,11 @@ from mmspec.vlm.target import TextTarget
 
 
 class Route:
-    """Each row drafts with the drafter that is surest of the next token. Exact with every rule.
-
-    "TAPS: Task Aware Proposal Distributions for Speculative Sampling". The confidence is the largest probability of a
-    drafter's first distribution. It is known before anything is drawn, so the drafter's own distribution is on record. A
-    drafter that no row chose drafts no further, but reads the accepted tokens.
-
-    Args:
-        drafters: At least two trained drafters that read the same states of the target. All get the shapes of the first.
-        shape: Another shape of all drafts; None for those of the first drafter.
-
-    Raises:
-        ValueError: There are too few drafters, a drafter is of another kind, or they read different states.
-    """
+    """Each row drafts with the drafter that is surest of the next token. Exact with every rule. "TAPS: Task Aware
+    Proposal Distributions for Speculative Sampling". The confidence, the largest probability of a drafter's first
+    distribution, is known before anything is drawn, so the drafter's own distribution is on record. A drafter that no
+    row chose only reads the accepted tokens. At least two drafters read the same states of the target. All get `shape`,
+    or the shapes of the first."""
 
     verb = "route"
 
@@ -52,7 +44,6 @@ class Route:
         return SeveralState(self, [drafter.open(target) for drafter in self.drafters])
 
     def open_without_prefill(self, target: TextTarget) -> SeveralState:
-        """Return the state of a request whose prompt is read before the first draft."""
         return SeveralState(self, [drafter.open_without_prefill(target) for drafter in self.drafters])
 
     def shares(self, confidence: Tensor) -> Tensor:
@@ -62,12 +53,9 @@ class Route:
 
 
 class DraftMixture(Route):
-    """Drafts are drawn from the mean of the drafters' distributions, which is on record. Exact with every rule.
-
-    "TAPS: Task Aware Proposal Distributions for Speculative Sampling" unites the trees of its drafters instead. All
-    drafters read every drafted token, so a draft costs the steps of all of them. A greedy request picks the likeliest
-    tokens of the mean. Arguments and errors are those of `Route`.
-    """
+    """Drafts are drawn from the mean of the drafters' distributions, which is on record. Exact with every rule. "TAPS:
+    Task Aware Proposal Distributions for Speculative Sampling" unites trees instead. A draft costs the steps of all
+    drafters. A greedy request picks the likeliest tokens of the mean."""
 
     verb = "mixture"
 
@@ -76,15 +64,8 @@ class DraftMixture(Route):
 
 
 class SeveralState:
-    """The state of a request, and a `LevelwiseState` whose distributions are weighted means.
-
-    A feature joins those of the drafters with a weight, so length controls that read features do not fit.
-
-    Attributes:
-        states: The states of the drafters.
-        active: The states with a weight in any row.
-        weight: float32 [B, K], the logarithms of the weights of all states.
-    """
+    """A `LevelwiseState` whose distributions are weighted means; `weight` float32 [B, K] has logarithms. A feature
+    joins those of the drafters with a weight (`active`), so length controls that read features do not fit."""
 
     def __init__(self, control: Route, states: list[PairState]):
         for state in states:
@@ -109,16 +90,13 @@ class SeveralState:
         return sum(state.passes for state in self.states)
 
     def follow(self, target: TextTarget) -> Self:
-        """Return the state of a follow-up request."""
         return type(self)(self.control, [state.follow(target) for state in self.states])
 
     def resize(self, shape: Shape) -> None:
-        """Draft in another shape from now on, see `PairState.resize`."""
         self.shape = shape
 
     @torch.no_grad()
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
-        """Return a draft of at most `longest` levels; None for `deepest`."""
         depth = self.deepest if longest is None else min(self.deepest, longest)
         budget = DraftBudget(depth, target.rooms(depth))
         if budget.is_empty:
@@ -134,7 +112,6 @@ class SeveralState:
         return draft
 
     def _choose(self, target: TextTarget) -> None:
-        """Set the weights of the drafters by their first distributions."""
         self.active, own = self.states, [state.root[:, None] for state in self.states]
         scores = [self._score(*pair, 1, not target.greedy)[:, 0] for pair in zip(self.states, own, strict=True)]
         share = self.control.shares(torch.stack([score.amax(-1).exp() for score in scores], -1))
@@ -167,19 +144,15 @@ class SeveralState:
         return torch.cat([state.root for state in self.active], -1)
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
-        """Return the logarithm of the mean, see `LevelwiseState.logits`."""
         return self._mean(out, depth, False)
 
     def law(self, out: Tensor, depth: int) -> Tensor:
-        """Return the logarithm of the mean of the distributions to draw from, see `LevelwiseState.law`."""
         return self._mean(out, depth, True)
 
     def feature(self, out: Tensor, depth: int) -> Tensor:
-        """See `LevelwiseState.feature`."""
         return out
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """Return the features of a level of drafted nodes, see `LevelwiseState.expand`."""
         pairs = zip(self.active, self._parts(hidden), strict=True)
         return torch.cat([state.expand(token, own, ancestor, back, depth) for state, own in pairs], -1)
 

@@ -64,13 +64,7 @@ class SmallModel:
 
 
 class SmallModelState:
-    """The state of a request.
-
-    Attributes:
-        taken: Per row, the generated tokens that the model has read.
-        ahead: The draft tokens that it has read beyond these.
-        deepest: The most tokens of a draft.
-    """
+    """The model has read `taken` generated tokens per row, and `ahead` draft tokens beyond these."""
 
     def __init__(self, drafter: SmallModel, target: TextTarget):
         self.parts, self.length = parts_of(drafter.parts.model), control_for(drafter.length, target)
@@ -80,7 +74,6 @@ class SmallModelState:
         self.deepest = self.length.longest
 
     def prefill(self, target: TextTarget) -> None:
-        """Read the prompt."""
         ids, kwargs = prompt_for(self.parts, target)
         self.context.prefill(ids, kwargs.pop("attention_mask", None), **kwargs)
 
@@ -90,7 +83,6 @@ class SmallModelState:
 
     @torch.no_grad()
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
-        """Return a chain of at most `longest` tokens; None for `deepest`."""
         rooms = target.rooms(self.deepest if longest is None else min(longest, self.deepest))
         if not any(rooms):
             return root_only(target.pending)
@@ -136,10 +128,7 @@ class SmallModelState:
     def _scores(
         self, logits: Tensor, target: TextTarget, guide: ProcessorGuide | None, read: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the log-weights of the next draft token, float32 [B, V], and the rows that can draw, bool [B].
-
-        `read`, int64 [B], is the last token that each row has read.
-        """
+        """Return log-weights float32 [B, V], and the rows that can draw, bool [B], behind the ids read, int64 [B]."""
         sound = logits.amax(-1).isfinite()
         logits = torch.where(sound[:, None], logits, 0.0)
         beyond = target.parts.vocab_size - logits.shape[-1]
@@ -152,7 +141,6 @@ class SmallModelState:
         return scores[:, 0], sound & ~barren[:, 0]
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Drop the rejected draft tokens from the cache; a row keeps its accepted tokens."""
         learn_lengths(self.length, draft, verdict)
         accepted = [
             min(len(tokens) - n - 1, self.ahead) if alive else 0
@@ -164,7 +152,6 @@ class SmallModelState:
         self.ahead = 0
 
     def retract(self, counts: list[int]) -> None:
-        """Forget the generated tokens of each row b after its first `counts[b]`."""
         if self.context.next_position is None:
             return
         self.context.forget([max(n - count, 0) for n, count in zip(self.taken, counts, strict=True)])
@@ -172,15 +159,8 @@ class SmallModelState:
 
 
 class SmallModelContext:
-    """The tokens that a causal model has read of each row of a batch.
-
-    `cache.lengths` counts the slots per row, padding included.
-
-    Attributes:
-        passes: The forward passes so far.
-        feature: float [B, H], its last states behind the last tokens read; None before.
-        next_position: int64 [B] or [A, B], the position of the next token.
-    """
+    """The tokens that a causal model has read; `cache.lengths` counts the slots per row, padding included. `feature`
+    [B, H] is the last states, None before any token; `next_position` int64 [B] or [A, B]."""
 
     def __init__(self, parts: Parts, capacity: int):
         self.parts, self.passes = parts, 0
@@ -190,13 +170,8 @@ class SmallModelContext:
 
     @torch.no_grad()
     def prefill(self, ids: Tensor, mask: Tensor | None, **kwargs: object) -> None:
-        """Read the prompts.
-
-        Args:
-            ids: int64 [B, P].
-            mask: int [B, P], 0 at left padding; None without padding.
-            kwargs: Other prompt inputs as `transformers.generate` prepared them: position_ids, pixel_values and others.
-        """
+        """Read prompts int64 [B, P]. `mask` int [B, P] is 0 at left padding, None without padding. `kwargs` are other
+        prompt inputs as `transformers.generate` prepared them: position_ids, pixel_values and others."""
         inputs = first_inputs(self.parts, ids, kwargs | {"attention_mask": mask}, self.cache)
         self.parts.model(**inputs, return_dict=True)
         self.passes += 1
@@ -208,11 +183,7 @@ class SmallModelContext:
 
     @torch.no_grad()
     def read(self, ids: Tensor, counts: Sequence[int]) -> Tensor:
-        """Read the first `counts[b]` ids of each row b of int64 [B, n].
-
-        Returns:
-            The logits behind each row's last token, float32 [B, V]; those of a row of count 0 are undefined.
-        """
+        """Read `counts[b]` ids of each row of int64 [B, n]; return logits float32 [B, V], undefined for a count of 0."""
         tree = chain(ids.shape[1] - 1, ids.device)
         inputs = dict(
             input_ids=ids,
@@ -237,7 +208,6 @@ class SmallModelContext:
         return logits.float()
 
     def forget(self, counts: Sequence[int]) -> None:
-        """Drop the last `counts[b]` tokens of each row b."""
         self._move([-n for n in counts])
 
     def _move(self, counts: list[int]) -> None:
@@ -246,15 +216,7 @@ class SmallModelContext:
 
 
 def load_small_model(source: str | Path, model: nn.Module) -> nn.Module:
-    """Load a small model for a target, in the target's dtype and on its device.
-
-    Args:
-        source: A folder, a hub id, or zoo:NAME, with a model of the target's class or a causal model of text.
-        model: The target.
-
-    Raises:
-        ValueError: The source has a model of another class.
-    """
+    """Load a folder, hub id, or zoo:NAME with a model of the target's class or a causal model of text, in its dtype."""
     if (loaded := from_zoo(source)) is not None:
         return loaded[0].to(model.device, model.dtype)  # beside its processor
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM

@@ -20,15 +20,8 @@ from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter, requi
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceConfig:
-    """The sizes of an acceptance head.
-
-    Attributes:
-        hidden_size: The width of the drafter's state.
-        num_layers: The residual blocks.
-    """
-
-    hidden_size: int
-    num_layers: int = 3
+    hidden_size: int  # width of the drafter's state
+    num_layers: int = 3  # residual blocks
 
     def __post_init__(self) -> None:
         if self.hidden_size < 1 or self.num_layers < 0:
@@ -72,21 +65,13 @@ class AcceptanceHead(PretrainedDrafter):
         return self(feature).softmax(-1)[..., 1]
 
     def check(self, parts: Parts) -> None:
-        """Check that the head reads states as wide as those of a feature drafter for this target.
-
-        Raises:
-            ValueError: The width differs.
-        """
         if self.config.hidden_size != parts.hidden_size:
             raise ValueError(f"head: expected hidden_size {parts.hidden_size} as in the target, got "
                              f"{self.config.hidden_size}; train a head for this drafter")  # fmt: skip
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """Return the head of a published checkpoint, whose config gives hidden_size and num_layers.
-
-        The file holds one block num_layers times; each copy becomes a block here.
-        """
+        """The file holds one block num_layers times; each copy becomes a block here."""
         width, layers = require_fields(config, "hidden_size", "num_layers")
         names = {f"judge.{x}": (f"model.{layers}.{x}",) for x in ("weight", "bias")}
         for layer in range(layers):
@@ -131,11 +116,7 @@ class AcceptanceStop:
 
     @classmethod
     def make(cls, settings: dict[str, Any], parts: MethodParts) -> Self:
-        """Return the control of an available head.
-
-        Raises:
-            ValueError: The weights are no such head.
-        """
+        """Return the control of an available head."""
         return cls(weights_of(AcceptanceHead, parts), **settings)
 
     def begin(self) -> AcceptanceGrowth:
@@ -143,7 +124,7 @@ class AcceptanceStop:
 
 
 class AcceptanceGrowth:
-    """The decisions of a draft; `survival`, float32 [B], is the probability that all assessed tokens are accepted."""
+    """`survival`, float32 [B], is the probability that all assessed tokens are accepted."""
 
     def __init__(self, control: AcceptanceStop):
         self.control = control
@@ -152,11 +133,6 @@ class AcceptanceGrowth:
 
     @torch.no_grad()
     def grow(self, step: int, confidence: Tensor, feature: Tensor | None = None) -> Tensor:
-        """See `Growth.grow`.
-
-        Raises:
-            ValueError: The drafter provides no hidden state.
-        """
         control = self.control
         if feature is None:
             raise ValueError(

@@ -74,8 +74,6 @@ class Stand:
 
 
 class StandState(NgramLawState):
-    """The state of a request: its tables, and its trees cut to the known n-grams."""
-
     def __init__(self, drafter: Stand, target: TextTarget):
         super().__init__(drafter.table, sizes_of(drafter), target)
         picks = target.greedy or drafter.drawn == "deterministic"

@@ -18,19 +18,12 @@ _LINKS = 256  # the suffixes of a new token that are counted: all of them, excep
 
 @dataclass(slots=True)
 class _Place:
-    """A set of substrings with the same continuations: a state of a suffix automaton.
+    """A set of substrings with the same continuations: a state of a suffix automaton."""
 
-    Attributes:
-        length: The length of its longest substring.
-        link: The place of the longest suffix that has further continuations; None at the root.
-        after: The places behind each next token.
-        count: The occurrences so far.
-    """
-
-    length: int
-    link: _Place | None = None
-    after: dict[int, _Place] = field(default_factory=dict)
-    count: int = 0
+    length: int  # of its longest substring
+    link: _Place | None = None  # of the longest suffix that has further continuations; None at the root
+    after: dict[int, _Place] = field(default_factory=dict)  # the places behind each next token
+    count: int = 0  # the occurrences so far
 
 
 class SuffixIndex:
@@ -66,7 +59,7 @@ class SuffixIndex:
             suffix = suffix.link
 
     def _before(self, at: _Place, token: int) -> _Place:
-        """Return the place of the substrings that end in `token` behind `at`, split off where longer substrings share it."""
+        """Return the place of the substrings ending in `token` behind `at`, split off where longer substrings share it."""
         known = at.after[token]
         if known.length == at.length + 1:
             return known
@@ -93,7 +86,6 @@ class _Match:
     length: int = 0
 
     def read(self, token: int) -> None:
-        """Append a token to the text."""
         self._settle()
         while self.place.link is not None and token not in self.place.after:
             self.place = self.place.link
@@ -166,12 +158,7 @@ class SuffixLookup:
 
 
 class SuffixState:
-    """The state of a request: per row an index of its own text, and its matches there and in the shared index.
-
-    Attributes:
-        deepest: The most levels of a draft.
-        may_miss: Whether skipped rounds do no harm: the state reads their tokens from the target.
-    """
+    """Per row an index of its own text, and its matches there and in the shared index. Rounds may be skipped."""
 
     passes, may_miss = 0, True
 
@@ -198,11 +185,9 @@ class SuffixState:
             self.own[row].extend([token])
 
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
-        """Return the likeliest continuations of at most `longest` levels; None for `deepest`."""
         return draft_of_paths(target, self._trees(target, longest))
 
     def _trees(self, target: TextTarget, longest: int | None) -> list[LikeliestPaths]:
-        """Read the target's tokens and return the tree of every row, of at most `longest` levels."""
         trees, settings = [], self.drafter
         for row, room in enumerate(target.rooms(self.deepest if longest is None else min(longest, self.deepest))):
             self._read(row, target.tokens[row][self.taken[row] :])
@@ -214,7 +199,6 @@ class SuffixState:
         return trees
 
     def _longest(self, row: int) -> tuple[_Place, int]:
-        """Return the place of the longest match of a row, and its length."""
         return max((match.continued() for match in self.matches[row]), key=lambda found: found[1])
 
     def branches(self, target: TextTarget, count: int, longest: int | None = None) -> list[list[list[int]]]:
@@ -222,11 +206,9 @@ class SuffixState:
         return [tree.paths()[:count] for tree in self._trees(target, longest)]
 
     def continuations(self, target: TextTarget, longest: int | None = None) -> list[list[int]]:
-        """Return the likeliest continuation of every row, of at most `longest` tokens."""
         return [paths[0] if paths else [] for paths in self.branches(target, 1, longest)]
 
     def matched(self, most: int) -> list[int]:
-        """Return the length of every row's match, at most `most`."""
         return [min(self._longest(row)[1], most) for row in range(len(self.matches))]
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:

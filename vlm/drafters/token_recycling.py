@@ -71,11 +71,7 @@ class TokenRecycling:
 
 
 class RecyclingState:
-    """The state of a request: its tables, and its trees cut to the known successors.
-
-    Attributes:
-        may_miss: Whether skipped rounds do no harm: they only leave the tables older.
-    """
+    """Rounds may be skipped: they only leave the tables older."""
 
     passes, may_miss = 0, True
 
@@ -94,10 +90,8 @@ class RecyclingState:
         return draft if draft.tree.nodes > 1 else root_only(target.pending)
 
     def fill(self, pending: Tensor, rooms: list[int]) -> tuple[Tensor, Tensor]:
-        """Return the template's tokens below the roots int64 [B], [B, N], and which are known, bool [B, N].
-
-        Row b has nodes down to the level `rooms[b]`.
-        """
+        """Return the template's tokens [B, N] below the roots int64 [B], and which are known, bool [B, N]. Row b has
+        nodes down to the level `rooms[b]`."""
         batch, nodes = pending.shape[0], self.tree.nodes
         value = pending.new_zeros(batch, nodes)
         value[:, 0] = pending
@@ -141,11 +135,7 @@ class RecyclingTable:
         self.rows: Tensor | None = None
 
     def reserve(self, rows: int, vocab_size: int, device: torch.device) -> RecyclingTable:
-        """Create `rows` tables on first use; all rows of a batch share a single table.
-
-        Raises:
-            ValueError: The table was used with a model of another vocabulary or device.
-        """
+        """Create `rows` tables on first use; all rows of a batch share a single table."""
         if self.rows is None:
             self.rows = torch.full((rows, vocab_size + 1, self.width), -1, dtype=torch.int32, device=device)
         have = (self.rows.shape[1] - 1, self.rows.device)
@@ -159,14 +149,8 @@ class RecyclingTable:
         return self.rows[self._row(token), token, rank].long()
 
     def store(self, token: Tensor, successors: Tensor, usable: Tensor, priority: Tensor) -> None:
-        """Overwrite the rows of tokens with their successors.
-
-        Args:
-            token: int64 [B, n].
-            successors: int [B, n, width].
-            usable: bool [B, n], the tokens to store.
-            priority: int64 [B, n], all different; of equal tokens, the token of the highest priority is stored.
-        """
+        """Overwrite the rows of tokens int64 [B, n] with successors int [B, n, width] where `usable`, bool [B, n]. Of
+        equal tokens, the token of the highest `priority`, int64 [B, n], all different, is stored."""
         if self.rows.shape[0] == 1:
             token, usable, priority = (x.reshape(1, -1) for x in (token, usable, priority))
             successors = successors.reshape(1, -1, self.width)

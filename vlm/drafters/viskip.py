@@ -48,7 +48,7 @@ class VisionSkip:
 
 
 class VisionSkipState:
-    """The state of a request; `skipped` counts the rows without a draft, summed over rounds."""
+    """`skipped` counts the rows without a draft, summed over rounds."""
 
     def __init__(self, control: VisionSkip, inner: FeatureState, target: TextTarget):
         self.control = control
@@ -62,7 +62,6 @@ class VisionSkipState:
         return self.inner.passes
 
     def follow(self, target: TextTarget) -> VisionSkipState:
-        """Return the state of a follow-up request."""
         return VisionSkipState(self.control, self.inner.follow(target), target)
 
     @property
@@ -70,7 +69,6 @@ class VisionSkipState:
         return self.inner.deepest
 
     def propose(self, target: TextTarget, keys: Keys, *longest: int) -> Draft:
-        """Return the drafter's draft, without rows that depend on the pictures; `longest` as in `PairState.propose`."""
         if not self.shown:
             return self.inner.propose(target, keys, *longest)
         if not any(target.rooms(1)):
@@ -107,10 +105,8 @@ class VisionSkipState:
 
 @torch.no_grad()
 def reliance(state: FeatureState) -> Tensor:
-    """Return the share of attention that each row's newest committed slot gives to picture slots, float32 [B].
-
-    The share is a mean over the heads. It is defined right after `ready`; rows that have stopped have any value.
-    """
+    """Return the share of attention that each row's newest committed slot gives to picture slots, float32 [B], a mean
+    over the heads. It is defined right after `ready`; rows that have stopped have any value."""
     attend, position = state.latest
     layer, cache = state.drafter.layer, state.cache
     row = torch.arange(attend.shape[0], device=attend.device)

@@ -30,14 +30,9 @@ from mmspec.vlm.drafters.eagle import Eagle
 
 
 class VisionAdaptor(nn.Module):
-    """A bidirectional attention of learned queries over the projected embeddings of a picture.
-
-    It has no norm, feed-forward part, residual or positions. Keys and values have a bias where the layer's have; the
-    output has none. Every query head has its own keys, whatever the layer's grouping.
-
-    Attributes:
-        q: float [num_q, heads, head_dim], initially normal with standard deviation head_dim ** -0.5.
-    """
+    """A bidirectional attention of learned queries q [num_q, heads, head_dim] over the projected embeddings of a
+    picture. It has no norm, feed-forward part, residual or positions. Keys and values have a bias where the layer's
+    have; the output has none. Every query head has its own keys, whatever the layer's grouping."""
 
     def __init__(self, layer: LayerConfig, num_q: int):
         super().__init__()
@@ -48,26 +43,15 @@ class VisionAdaptor(nn.Module):
         self.o_proj = nn.Linear(heads * dim, width, bias=False)
 
     def forward(self, pictures: Tensor, there: Tensor | None = None) -> Tensor:
-        """Return the outputs of the queries for each picture, float [K, num_q, H].
-
-        Args:
-            pictures: float [K, N, H].
-            there: bool [K, N], the rows that belong to the picture, at least 1; None for all.
-        """
+        """Return the outputs of the queries, float [K, num_q, H], from pictures [K, N, H]. `there`, bool [K, N], has
+        the rows that belong to the picture, at least 1; None for all."""
         attended = absorbed_attention(self.q, pictures, pictures, self.k_proj.weight, self.v_proj, there)
         return self.o_proj(attended)
 
 
 @dataclass(frozen=True, slots=True)
 class ViSpecConfig(FeatureConfig):
-    """The sizes of a ViSpec drafter.
-
-    Attributes:
-        num_q: The queries that read a picture. The last gives the global vector, each other query a row of the
-            sequence.
-    """
-
-    num_q: int = 2
+    num_q: int = 2  # queries of a picture: the last gives the global vector, each other a row of the sequence
 
     def __post_init__(self) -> None:
         super(ViSpecConfig, self).__post_init__()
@@ -150,26 +134,19 @@ class ViSpec(FeatureDrafter):
         return replace(slots, attend=self.normed(u), carry=u, context=context, last_context=seen[row, shown[:, -1]])
 
     def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """See `FeatureDrafter.fuse`; the picture's context W_g g + b is added to the states (None for g = 0)."""
+        """Add the picture's context W_g g + b to the states (None for g = 0)."""
         injected = small_linear(hidden, self.inject.weight[:, : self.config.hidden_size])
         added = self.inject.bias if context is None else context
         return super().fuse(embeds, injected if added is None else injected + added)
 
     @classmethod
     def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
-        """See `PretrainedDrafter.sizes_for`; queries are never grouped, even where the target groups them."""
+        """Queries are never grouped, even where the target groups them."""
         return super().sizes_for(parts, sizes) | {"num_key_value_heads": 0}
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """Return the drafter of a published checkpoint of the second stage.
-
-        The adaptor's queries give num_q, and the tensors show biases and norms.
-
-        Raises:
-            ValueError: Keys or sizes do not fit, or the file is of the first stage, without an adaptor; load it as
-                "eagle2".
-        """
+        """Read a checkpoint of the second stage; files of the first have no adaptor. The adaptor's queries give num_q."""
         state = {
             name.replace("img_adaptor.query", _QUERIES).replace("img_adaptor.", "imadpt."): value
             for name, value in plain_names(state).items()
@@ -192,13 +169,10 @@ class ViSpec(FeatureDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """Return the recipes of both stages: 68k texts for an EAGLE drafter without pictures, then 68k pictures.
-
-        The second stage runs 20 epochs of batch 8, the first of them a warm-up. The paper reports cross-entropy; these
-        are the terms of the code. Both passes of the second stage have equal weight: the pass on true states and the
-        pass on the drafter's own. In the public code all keys of the second pass are the drafter's own. Here a place
-        attends to true slots except for its own draft, as in drafting.
-        """
+        """Both stages: 68k texts for an EAGLE drafter without pictures, then 68k pictures, 20 epochs of batch 8, the
+        first a warm-up. The paper reports cross-entropy; these are the terms of the code. The second stage's passes on
+        true states and on the drafter's own have equal weight. In the public code all keys of the second pass are the
+        drafter's own. Here a place attends to true slots except for its own draft, as in drafting."""
         from mmspec.vlm.training.recipes import feature_recipe
 
         return {

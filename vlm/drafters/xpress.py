@@ -28,20 +28,10 @@ ROUNDS, ROUND_WEIGHT, BLOCK_WEIGHT = 3, 0.3, 0.6  # as in the published training
 
 
 class CausalRefiner(nn.Module):
-    """Scores the tokens of every row of a block, given its state, the block's mean state and the token before it.
-
-    Row k has r numbers a_k = in_proj [down_h h_k; down_g mean(h); embedding of the token before]. They become x_k = a_k
-    + sum over j <= k of L[:, k, j] * a_j, then x + MLP(x), and `readout` maps these to scores. No row reads a later
-    row, so rows can be refined one after another or all at once.
-
-    Args:
-        width: The width of the states.
-        read: The number of tokens that can stand before a row.
-        drafted: The number of tokens that are scored.
-        rows: The rows of a block.
-        rank: The number r.
-        ratio: The width of the MLP over r.
-    """
+    """Row k of a block has r = `rank` numbers a_k = in_proj [down_h h_k; down_g mean(h); embedding of the token
+    before]. They become x_k = a_k + sum over j <= k of L[:, k, j] * a_j, then x + MLP(x), and `readout` maps these to
+    scores. No row reads a later row, so rows can be refined one after another or all at once. `read` tokens can stand
+    before a row, `drafted` are scored, and `ratio` is the width of the MLP over r."""
 
     def __init__(self, width: int, read: int, drafted: int, rows: int, rank: int, ratio: int):
         super().__init__()
@@ -80,23 +70,14 @@ class CausalRefiner(nn.Module):
         return x + self.mlp_down(F.silu(self.mlp_gate(x)) * self.mlp_up(x))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the float32 scores [..., drafted] of x [..., r]."""
         return self.readout(x).float()
 
 
 @dataclass(frozen=True, slots=True)
 class XPressConfig(BlockDrafterConfig):
-    """The sizes of a block drafter, and those of its refiner.
-
-    Args:
-        refiner_rank: The numbers of a row.
-        refiner_ratio: The width of the refiner's MLP over its rank.
-        passes: The refinements of a chain; with as many as levels, a block is as good as drafted token by token.
-    """
-
-    refiner_rank: int = 256
-    refiner_ratio: int = 2
-    passes: int = 6
+    refiner_rank: int = 256  # the numbers of a row
+    refiner_ratio: int = 2  # the width of the refiner's MLP over its rank
+    passes: int = 6  # refinements of a chain; with as many as levels, a block is as good as drafted token by token
 
     def __post_init__(self) -> None:
         BlockDrafterConfig.__post_init__(self)
@@ -150,7 +131,6 @@ class XPress(BlockDrafter):
         return rows[..., :width], rows[..., width : width + rank], rows[..., width + rank :]
 
     def after(self, row: Tensor, token: Tensor, before: Tensor | None) -> Tensor:
-        """Return the state, x, and a of every row down to this level."""
         state, known, root = self._parts(row)
         count, rank = token.shape[1], self.config.refiner_rank
         above = root if before is None else before[..., self.config.hidden_size + rank :]
@@ -159,7 +139,6 @@ class XPress(BlockDrafter):
         return torch.cat([state.expand(-1, count, -1), x, a], -1)
 
     def walk(self, rows: Tensor, before: Tensor) -> Tensor:
-        """Return the state and x of all levels, computed side by side."""
         state, known, root = self._parts(rows)
         a = known + self.refiner_head.of_tokens(before)
         if not self.config.from_root:
@@ -183,13 +162,7 @@ class XPress(BlockDrafter):
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """Return the drafter of a published checkpoint.
-
-        The refiner's tensors are named "refiner_head.*" (`speculators`), or "xpress_head.*" in released files.
-
-        Raises:
-            ValueError: Keys or sizes do not fit, or the file is for a block of DFlash 2 or for guesses from its path.
-        """
+        """The refiner's tensors are named "refiner_head.*" (`speculators`), or "xpress_head.*" in released files."""
         if config.get("xpress_backbone", "dflash") != "dflash" or config.get("xpress_selector"):
             raise ValueError("xpress_backbone, xpress_selector: expected dflash and no selector, got "
                              f"{config.get('xpress_backbone')!r} and {config.get('xpress_selector')}; no others are "
@@ -213,7 +186,7 @@ class XPress(BlockDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """Return DFlash's recipe with 0.1 cross-entropy, 0.9 total variation and more blocks per row."""
+        """DFlash's recipe with 0.1 cross-entropy, 0.9 total variation and more blocks per row."""
         from mmspec.vlm.training.losses import terms_of
         from mmspec.vlm.training.recipes import block_recipe
 
@@ -234,23 +207,13 @@ def _own_name(name: str) -> str:
 def refine(
     scores: Callable[[Tensor], Tensor], guess: Tensor, passes: int, uniform: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Refine chains of D levels: guess all levels at once, given the last guess.
-
-    Every level uses the same uniform number in all passes. After d passes at the latest, level d has the value that
-    drawing level by level gives. The scores of a level depend only on the numbers of the levels above, and its own
-    number is independent of these. So the scores of the last pass are the exact distribution that the level's value was
-    drawn from, given the levels above. This holds even if the previous guess of these levels differs from their final
-    value.
-
-    Args:
-        scores: From columns int64 [B, D] to float [B, D, k], the log-weights of each level given those above it.
-        guess: int64 [B, D], columns to begin with; those of a level depend on no number of a level below.
-        passes: At least 1.
-        uniform: float64 [B, D] in [0, 1); None for the best column of each level.
-
-    Returns:
-        The columns int64 [B, D], and the scores [B, D, k] that they were drawn from.
-    """
+    """Refine chains of D levels: guess all levels at once, given the last guess, at least once. Every level uses the
+    same uniform number in all passes, float64 [B, D], or None for the best columns. After d passes at the latest, level
+    d has the value that drawing level by level gives. A level's scores depend only on the numbers of the levels above,
+    and its own number is independent of these. So the last pass's scores are the exact distribution that the value was
+    drawn from, given the levels above, even if their previous guess differs. `scores` maps columns int64 [B, D] to
+    log-weights [B, D, k], and `guess` int64 [B, D] depends on no number of a level below. Return the last columns and
+    their scores."""
     for _ in range(passes):
         weights = scores(guess)
         guess = weights.argmax(-1) if uniform is None else draw(weights, uniform)
@@ -258,8 +221,6 @@ def refine(
 
 
 class XPressState(BlockDrafterState):
-    """The state of a block drafter whose chains of a fixed length are refined as a whole."""
-
     def drafting(self, rows: Tensor) -> Tensor:
         target = self.target
         earlier = [line[-2] if len(line) > 1 else -1 for line in target.tokens]

@@ -29,20 +29,11 @@ _ONLY = {"latents": 0, "embedding_scale": 1.0, "output_multiplier": 1.0, "softca
 
 
 def dflash_speculators(drafter: DFlash, options: ExportOptions) -> Form:
-    """Return DFlash's config and tensors as the `speculators` library saves them and vLLM reads them.
-
-    Raises:
-        ValueError: The library does not support a part of this drafter, see `_check_config` and `_window_fields`.
-    """
+    """Return DFlash's config and tensors as the `speculators` library saves them and vLLM reads them."""
     return _form(drafter, "dflash", "DFlashDraftModel", options)
 
 
 def dflash2_speculators(drafter: DFlash2, options: ExportOptions) -> Form:
-    """Return DFlash 2's config and tensors as the `speculators` library saves them and vLLM reads them.
-
-    Raises:
-        ValueError: As in `dflash_speculators`, or the root drafts too.
-    """
     own = drafter.config
     if own.from_root:
         raise ValueError(
@@ -55,13 +46,7 @@ def dflash2_speculators(drafter: DFlash2, options: ExportOptions) -> Form:
 
 
 def dspark_speculators(drafter: DSpark, options: ExportOptions) -> Form:
-    """Return DSpark's config and tensors as the `speculators` library saves them and vLLM reads them.
-
-    A correction that reads a reduced vocabulary is written with a row for every token; tokens outside share their row.
-
-    Raises:
-        ValueError: As in `dflash_speculators`, or a recurrent correction skips the root's row.
-    """
+    """A correction that reads a reduced vocabulary gets a row for every token; tokens outside share their row."""
     own = drafter.config
     if own.markov_rank and own.markov_head_type == "rnn" and not own.from_root and not own.root_first:
         raise ValueError("root_first: expected True for a recurrent correction, got False; the speculators library reads the "
@@ -81,11 +66,6 @@ def dspark_speculators(drafter: DSpark, options: ExportOptions) -> Form:
 
 
 def xpress_speculators(drafter: XPress, options: ExportOptions) -> Form:
-    """Return XPress's config and tensors as the `speculators` library saves them.
-
-    Raises:
-        ValueError: As in `dflash_speculators`.
-    """
     own = drafter.config
     config, tensors = _form(drafter, "xpress", "XPressDraftModel", options)
     sizes = {"xpress_rank": own.refiner_rank, "xpress_mlp_ratio": own.refiner_ratio, "num_jacobi_passes": own.passes}
@@ -93,7 +73,6 @@ def xpress_speculators(drafter: XPress, options: ExportOptions) -> Form:
 
 
 def _form(drafter: BlockDrafter, kind: str, architecture: str, options: ExportOptions) -> Form:
-    """Return the config and the tensors common to all kinds: the block and any reduced vocabulary."""
     own = drafter.config
     _check_config(own)
     layers = layer_config(own, "qwen3", options, own.num_hidden_layers)
@@ -127,11 +106,6 @@ def _slides(config: BlockDrafterConfig) -> bool:
 
 
 def _check_config(config: BlockDrafterConfig) -> None:
-    """Check that the library supports all parts of a drafter.
-
-    Raises:
-        ValueError: A part is not supported.
-    """
     for name, only in _ONLY.items():
         if (value := getattr(config, name)) != only:
             raise ValueError(f"{name}: expected {only}, got {value}; the speculators library has no such part, train a "
@@ -145,11 +119,6 @@ def _check_config(config: BlockDrafterConfig) -> None:
 
 
 def _window_fields(config: BlockDrafterConfig) -> dict[str, Any]:
-    """Return the fields about windows for the config of the layers.
-
-    Raises:
-        ValueError: Windows differ, do not count from the root, or need a visibility that the library does not have.
-    """
     sliding = [reach != UNLIMITED for reach in config.reach]
     reaches = {reach for reach in config.reach if reach != UNLIMITED}
     causal = {shown for shown, slides in zip(config.causal, sliding, strict=True) if slides}

@@ -24,14 +24,9 @@ TOKENS = 3  # the default length of a draft, as `speculators` trains
 
 
 def eagle3_speculators(drafter: Eagle3, options: ExportOptions) -> Form:
-    """Return EAGLE-3's config and tensors as the `speculators` library saves them and vLLM reads them.
-
-    Layer ids are written unchanged: v is transformers' hidden_states[v] there too. `norm_before_residual` is always
-    written, since vLLM defaults to True and the library to False.
-
-    Raises:
-        ValueError: The levels are not three rising levels from 1, or layers have different windows.
-    """
+    """Return EAGLE-3's config and tensors as the `speculators` library saves them and vLLM reads them. Layer ids are
+    written unchanged: v is transformers' hidden_states[v] there too. `norm_before_residual` is always written, since
+    vLLM defaults to True and the library to False."""
     config = speculators_config(
         "eagle3", "Eagle3Speculator", drafter.config.drafted, _layers(drafter, options), TOKENS, options
     )
@@ -40,11 +35,6 @@ def eagle3_speculators(drafter: Eagle3, options: ExportOptions) -> Form:
 
 
 def peagle_speculators(drafter: PEagle, options: ExportOptions) -> Form:
-    """Return P-EAGLE's config and tensors as the `speculators` library saves them and vLLM reads them.
-
-    Raises:
-        ValueError: As in `eagle3_speculators`.
-    """
     own = drafter.config
     layers = _layers(drafter, options)
     config = speculators_config("peagle", "PEagleSpeculator", own.drafted, layers, own.depths, options)
@@ -53,15 +43,9 @@ def peagle_speculators(drafter: PEagle, options: ExportOptions) -> Form:
 
 
 def eagle3_sglang(drafter: Eagle3, options: ExportOptions) -> Form:
-    """Return EAGLE-3's config and tensors as SGLang reads them.
-
-    Layer ids are written less 1: SGLang adds 1 to the ids of a config, so that v means the output of layer v. SGLang
-    passes such states to drafters for Qwen2.5-VL, Qwen3-VL, Llama 4 and Gemma, but not for Llava. It shares the
-    target's embedding, so none is written.
-
-    Raises:
-        ValueError: The levels are not three rising levels from 1, or SGLang lacks an option of the drafter.
-    """
+    """Return EAGLE-3's config and tensors as SGLang reads them. Layer ids are written less 1: SGLang adds 1 to the ids
+    of a config, so that v means the output of layer v. SGLang passes such states to drafters for Qwen2.5-VL, Qwen3-VL,
+    Llama 4 and Gemma, but not for Llava. It shares the target's embedding, so none is written."""
     for name, value in _PLAIN.items():
         if (own := getattr(drafter.config, name)) != value:
             raise ValueError(f"{name}: expected {value}, got {own}; SGLang's class of EAGLE-3 has no such option, export for "
@@ -91,10 +75,7 @@ _WINDOW_FIELDS = ("layer_types", "sliding_window", "use_sliding_window")
 
 
 def _layers(drafter: Eagle3, options: ExportOptions) -> dict[str, Any]:
-    """Return the layers as a Llama config, or as a Qwen3 config with norms of queries and keys.
-
-    Engines take three states in the order of the layers, each once, and none in front of the first layer.
-    """
+    """Engines take three states in the order of the layers, each once, and none in front of the first layer."""
     own, levels = drafter.config, drafter.levels
     if "mrope_section" in own.rope_scaling:
         raise ValueError(
@@ -125,7 +106,6 @@ def _norm_fields(drafter: Eagle3) -> dict[str, Any]:
 
 
 def _tensors(drafter: Eagle3, options: ExportOptions) -> dict[str, Tensor]:
-    """Return the weights of a drafter, with the target's embedding where it has none of its own."""
     head, embedding = drafter.head, drafter.embed_tokens
     tensors = vocabulary_tensors(head) | {
         "layers.0.input_layernorm.weight": drafter.embed_norm.weight,
@@ -143,11 +123,7 @@ def _tensors(drafter: Eagle3, options: ExportOptions) -> dict[str, Tensor]:
 
 
 def _of_target(drafter: Eagle3, options: ExportOptions) -> Tensor:
-    """Return the target's embedding, float [V, H].
-
-    Raises:
-        ValueError: The verifier is another target.
-    """
+    """Return the target's embedding, float [V, H]."""
     rows, config = options.verifier.embedding, drafter.config
     if rows.shape != (config.vocab_size, config.hidden_size):
         raise ValueError(f"verifier: expected an embedding of shape {(config.vocab_size, config.hidden_size)} as of the "

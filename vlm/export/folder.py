@@ -94,7 +94,6 @@ def export_drafter(
 
 
 def engines() -> tuple[str, ...]:
-    """Return the engines that at least one kind of drafter can be exported for."""
     return tuple(sorted({engine for info in methods("vlm", "drafter") for engine in info.facts.get("engines", ())}))
 
 
@@ -118,18 +117,13 @@ def _stored(value: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def speculators_config(
-    kind: str, architecture: str, drafted: int, layer: dict[str, Any], tokens: int, options: ExportOptions
+    kind: str,
+    architecture: str,
+    drafted: int,  # the tokens that it can draft
+    layer: dict[str, Any],  # the `transformer_layer_config`, see `layer_config`
+    tokens: int,  # the length of its drafts where the options do not set it
+    options: ExportOptions,
 ) -> dict[str, Any]:
-    """Return the fields that all kinds of the `speculators` library have.
-
-    Args:
-        kind: The `speculators_model_type`.
-        architecture: The name of its class.
-        drafted: The number of tokens that it can draft.
-        layer: The `transformer_layer_config`, see `layer_config`.
-        tokens: The length of its drafts where the options do not set it.
-        options: See `ExportOptions`.
-    """
     proposal = {
         "proposal_type": "greedy",
         "speculative_tokens": options.speculative_tokens or tokens,
@@ -154,14 +148,7 @@ def speculators_config(
 
 
 def layer_config(config: Any, model_type: str, options: ExportOptions, layers: int = 1) -> dict[str, Any]:
-    """Return a drafter's layers as the config of a Llama or Qwen3 model.
-
-    Args:
-        config: The config of the drafter, with a method `layer`; its vocab_size is the target's.
-        model_type: "llama" or "qwen3".
-        options: See `ExportOptions`.
-        layers: The number of layers.
-    """
+    """Return the config of a "llama" or "qwen3" model, from a config with `layer` and the target's vocab_size."""
     layer = config.layer()
     return {
         "model_type": model_type,
@@ -183,14 +170,7 @@ def layer_config(config: Any, model_type: str, options: ExportOptions, layers: i
 
 
 def layer_tensors(layer: DraftLayer, prefix: str) -> dict[str, Tensor]:
-    """Return the weights of a layer, [out, in] as in torch, under the names of Llama and Qwen3.
-
-    Norms and biases are included where the layer has them.
-
-    Args:
-        layer: A layer of a drafter.
-        prefix: The prefix of the names, "layers.0." for the first layer.
-    """
+    """Return weights, [out, in] as in torch, by the names of Llama and Qwen3 behind a prefix such as "layers.0."."""
     config = layer.config
     rows = [heads * config.dim for heads in (config.num_attention_heads, config.groups, config.groups)]
     gate, up = layer.gate_up.weight.chunk(2)
@@ -217,13 +197,9 @@ def layer_tensors(layer: DraftLayer, prefix: str) -> dict[str, Tensor]:
 
 
 def vocabulary_tensors(head: ReducedHead) -> dict[str, Tensor]:
-    """Return the tables of a reduced vocabulary: d2t int64 [draft] of offsets and t2d bool [vocab].
-
-    The dict is empty if the head scores all tokens.
-    """
+    """Return the tables d2t int64 [draft] of offsets and t2d bool [vocab]; none if the head scores all tokens."""
     return {"d2t": head.d2t, "t2d": head.t2d} if head.reduced else {}
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """Return the name of a dtype in config files."""
     return str(dtype).removeprefix("torch.")

@@ -17,22 +17,10 @@ TOKENS = 3  # the default length of a draft, as the library trains
 
 
 def mtp_speculators(drafter: Mtp, options: ExportOptions) -> Form:
-    """Return an MTP layer's config and tensors as the `speculators` library saves them.
-
-    The layer's config is the whole text config of the target, since the library builds the target's own layer class.
-    vLLM reads MTP layers from the target's checkpoint: `speculators stitch-mtp` copies this folder's layer there.
-    `Mtp.save_for` writes a layer under the names of the checkpoint itself, which the library's converter reads.
-
-    Args:
-        drafter: The layer.
-        options: See `ExportOptions`; the verifier is the target that the layer was trained for.
-
-    Returns:
-        The fields of config.json and the tensors.
-
-    Raises:
-        ValueError: The library has no such layer, or the drafter was trained for another target.
-    """
+    """Return an MTP layer as the `speculators` library saves it, for the target that it was trained for. Its config is
+    the whole text config of the target, since the library builds the target's own layer class. vLLM reads MTP layers
+    from the target's checkpoint: `speculators stitch-mtp` copies this folder's layer there. `Mtp.save_for` writes the
+    checkpoint's names instead, which the library's converter reads."""
     own, text = drafter.config, dict(options.verifier.text_config)
     if own.states_first or not own.normed:
         raise ValueError("states_first, normed: expected a layer that reads embeddings and then the states behind the final "

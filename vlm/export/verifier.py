@@ -36,11 +36,7 @@ class Verifier:
 
     @classmethod
     def of(cls, name: str) -> Self:
-        """Return the target in a folder or a hub repository; its weights are loaded only when needed.
-
-        Raises:
-            ValueError: There is no config that names a class.
-        """
+        """Return the target in a folder or a hub repository; its weights are loaded only when needed."""
         folder = folder_of(name)
         config = read_json(folder / CONFIG)
         if not config.get("architectures"):
@@ -71,11 +67,7 @@ class Verifier:
 
     @cached_property
     def embedding(self) -> Tensor:
-        """The embedding of each token, float [V, H]; some classes scale the rows of their table.
-
-        Raises:
-            ValueError: The folder has no such tensor or several of them, or the class is not in transformers.
-        """
+        """The embedding of each token, float [V, H]; some classes scale the rows of their table."""
         if self.model is None and self._embeds_rows:
             return self._tensor("embed_tokens.weight")
         model = load_model(self._class, folder_of(self.name)) if self.model is None else self.model
@@ -91,18 +83,13 @@ class Verifier:
 
     @property
     def _embeds_rows(self) -> bool:
-        """Whether its class embeds tokens as the rows of a table."""
         with torch.device("meta"):
             model = self._class(self._class.config_class.from_dict(dict(self.config)))
         return type(model.get_input_embeddings()) is nn.Embedding
 
     @cached_property
     def head(self) -> Tensor:
-        """The rows of its head, float [V, H].
-
-        Raises:
-            ValueError: As in `embedding`.
-        """
+        """The rows of its head, float [V, H]."""
         if self.model is not None:
             return take_apart(self.model).head.weight.detach()
         tied = self.config.get("tie_word_embeddings", self.text_config.get("tie_word_embeddings", False))

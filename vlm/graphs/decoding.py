@@ -17,11 +17,7 @@ from mmspec.vlm.target import TextTarget
 
 
 def check_capturable(target: TextTarget, state: object) -> None:
-    """Check that no part of a request's round needs the host.
-
-    Raises:
-        CaptureRefused: a part needs the host; the message gives the reason.
-    """
+    """Raise CaptureRefused with the reason if a part of a request's round needs the host."""
     parts = target.parts
     for met, wanted, got in (
         (parts.group is None, "layers in a single process", "layers shared by several processes"),
@@ -71,13 +67,10 @@ _AHEAD = 512  # most generated tokens for which the first graph slot has room
 
 
 class CapturedDecoding(DecodingRun):
-    """A `DecodingRun` whose rounds after the prefill run in a graph slot, see `Rounds`.
-
-    Its tokens equal those of the ordinary loop, because drafts, passes, rule and random numbers are the same; in
-    bfloat16 on a GPU, products over larger buffers may round in another way, which matters at near ties. A request that
-    cannot be captured continues in that loop, and a warning gives the reason.
-    In its stats, target_s is the time of whole rounds, and drafter_passes counts rounds at full length.
-    """
+    """Rounds after the prefill run in a graph slot, see `Rounds`. Drafts, passes, rule and random numbers, and so the
+    tokens, are those of the ordinary loop. In bfloat16 on a GPU, products over larger buffers may round in another way,
+    which matters at near ties. A request that cannot be captured continues in that loop with a warning. In the stats,
+    target_s is the time of whole rounds, and drafter_passes counts rounds at full length."""
 
     def __init__(self, *args: object, rounds: Rounds, **kwargs: object):
         super().__init__(*args, **kwargs)
@@ -87,7 +80,6 @@ class CapturedDecoding(DecodingRun):
 
     @property
     def captured(self) -> bool:
-        """Whether its rounds run, or have run, in a graph slot."""
         return bool(self._slots)
 
     @torch.no_grad()
@@ -114,7 +106,6 @@ class CapturedDecoding(DecodingRun):
         return not self.target.done
 
     def _enter_slot(self) -> None:
-        """Move the request to a graph slot after its prefill, or warn why it continues in the ordinary loop."""
         try:
             check_capturable(self.target, self.state)
             self.width = width_of(self.state)
@@ -141,7 +132,6 @@ class CapturedDecoding(DecodingRun):
             self.rounds.release(old)
 
     def _take(self, lines: list[list[int]]) -> None:
-        """Record the results of a round on the host."""
         stats, target = self.stats, self.target
         accepted = target.commit_rows(lines[: target.batch], self.width, fails=True, runs=True)
         self._slots = [slots + len(path) for slots, path in zip(self._slots, target.paths, strict=True)]

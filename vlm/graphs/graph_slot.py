@@ -1,4 +1,4 @@
-"""A slot for a batch in a captured round: target and drafter state at fixed addresses, and the round to replay."""
+"""Target and drafter state of a batch at fixed addresses, and the captured round to replay."""
 
 from __future__ import annotations
 
@@ -27,24 +27,11 @@ _SHARED = ("parts", "dtype", "greedy", "pad", "processors", "levels", "lasting",
 
 
 class CapturedTarget(TextTarget):
-    """The rows of a request at fixed addresses.
-
-    It scores like `TextTarget`, commits verdicts without reading from the device, and writes the results for the host to
-    `lines`, see `host_rows`.
-
-    Args:
-        target: The target of a request.
-        rows: R, the number of rows.
-        bound: The limit of slots that a row has committed before a round; the cache has room for a further pass.
-        width: The number of nodes in the longest path.
-        nodes: The number of nodes in a pass.
-
-    Attributes:
-        alive: bool [R], the rows that continue.
-        left: int64 [R], the number of tokens that each row may still generate.
-        ends: int64 [E], the ids that end a row.
-        paths: int64 [R], the number of nodes in each row's last path, 0 for a row that had stopped.
-    """
+    """R rows at fixed addresses, which commit verdicts without reading from the device and write the results for the
+    host to `lines`, see `host_rows`. A row has committed at most `bound` slots before a round; the cache has room for a
+    pass of `nodes` nodes, whose longest path has `width`. `alive` bool [R] are the rows that continue, `left` int64 [R]
+    the tokens that each may still generate, `ends` int64 [E] the ids that end a row, and `paths` int64 [R] the nodes of
+    each row's last path, 0 for a row that had stopped."""
 
     asks = False
 
@@ -72,12 +59,10 @@ class CapturedTarget(TextTarget):
         self.lines = torch.zeros(rows, 2 * width + 2, dtype=torch.long, device=device)
 
     def keep(self, static: FixedTensors) -> None:
-        """Register the tensors that a round replaces."""
         static.keep(self, "pending", "next_position", "alive", "left", "lines")
         static.keep(self.cache, "length")
 
     def load(self, target: TextTarget | CapturedTarget) -> None:
-        """Load the rows of a request after its prefill, or those of a smaller slot."""
         rows, is_slot = target.batch, isinstance(target, CapturedTarget)
         self.cache.take_over(target.cache)
         hidden = target.cache.hidden
@@ -91,11 +76,9 @@ class CapturedTarget(TextTarget):
         self.left.fill_(1)[:rows] = left
 
     def rooms(self, longest: int) -> Tensor:
-        """Return `BatchTarget.rooms` as int64 [R]."""
         return torch.where(self.alive, (self.left - 1).clamp(0, longest), 0)
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Commit a verdict as `TextTarget.commit` does, for all rows at once and without the host."""
         failure, run = self._failure(evidence), run_of(draft, verdict)[0]
         failed = gather_nodes(failure, verdict.node[:, None])[:, 0].long() > 0
         self.lines = host_rows(verdict, failure, run)
@@ -118,7 +101,6 @@ class CapturedTarget(TextTarget):
 
 
 def _counted(target: TextTarget) -> tuple[Tensor, Tensor]:
-    """Return the rows of a request that continue, and the number of tokens that each may still generate."""
     room = target.room or [_NO_LIMIT] * target.batch
     return torch.tensor(target.live, device=target.device), torch.tensor(room, device=target.device)
 
@@ -142,14 +124,12 @@ def captured_state(state: FeatureState, target: CapturedTarget, reach: int) -> F
 
 
 def register_state(state: FeatureState, static: FixedTensors) -> None:
-    """Register the tensors of a drafter state that a round replaces."""
     static.keep(state, *(name for name in state.held if getattr(state, name) is not None))
     static.keep(state.cache, "length")
     static.keep(state.pending_features, "hidden", "value", "count")
 
 
 def load_state(own: FeatureState, state: FeatureState) -> None:
-    """Load the drafter state of a request or of a smaller slot."""
     own.cache.take_over(state.cache)
     own.pending_features.load(state.pending_features)
     for name in own.held:
@@ -168,25 +148,9 @@ Recorder = Callable[[Callable[[], None], torch.device], Callable[[], None]]
 
 
 class GraphSlot:
-    """The buffers of a captured round.
-
-    Args:
-        target: The target of a request.
-        state: The drafter state of the request.
-        rule: The rule of the request.
-        keys: The random keys of the request.
-        rows: The number of rows of the buffers, at least those of the request.
-        bound: The limit of slots that a row has committed before a round.
-        width: The number of nodes in the longest path of a draft, root included.
-        reach: The limit by which positions of drafts are ahead of their slots.
-        name: The key by which requests of the same kind find the slot.
-
-    Attributes:
-        run: The function that replays the round.
-        memory: The storages that a replay reads and writes, its buffers included; without the weights, which the slot's
-            name compares, and the private memory of the graph.
-        passes: The number of drafter passes per round.
-    """
+    """The buffers of a captured round, for at least the request's rows; `bound` and `width` as in `CapturedTarget`.
+    Drafts' positions are at most `reach` ahead of slots. `memory` is the storages that a replay reads and writes,
+    without the weights, which `name` compares, and the graph's private memory. Requests of a kind share `name`."""
 
     def __init__(
         self, target: TextTarget, state: DraftState, rule: Rule, keys: Keys, *, rows: int, bound: int, width: int,
@@ -213,7 +177,6 @@ class GraphSlot:
 
     @torch.no_grad()
     def round(self) -> None:
-        """Run a round of every row, as `DecodingRun.step` does."""
         with attention_of_changing_shapes(self.target.device):
             self._round()
 
@@ -235,15 +198,7 @@ class GraphSlot:
         self.keys.round.fill_(keys.round) if isinstance(keys.round, int) else self.keys.round.copy_(keys.round)
 
     def rehearse(self, known: bool, record: Recorder = capture) -> None:
-        """Record the round and set `run`. The loaded request must be loaded again afterwards.
-
-        Args:
-            known: Whether a round of the same kind has passed `check_capturable`.
-            record: The function that records the round.
-
-        Raises:
-            CaptureRefused: The round cannot be replayed.
-        """
+        """Record the round, after which the request must be loaded again; `known`: its kind passed `check_capturable`."""
         self.target.alive.zero_()
         before = self.state.passes
         self.round()

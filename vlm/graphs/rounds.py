@@ -48,19 +48,7 @@ class Rounds:
     def graph_slot(
         self, target: TextTarget, state: DraftState, rule: Rule, keys: Keys, slots: int, width: int
     ) -> GraphSlot:
-        """Return a graph slot with these rows loaded.
-
-        Args:
-            target: The target of a request after its prefill, or of a smaller slot.
-            state: The drafter state, likewise.
-            rule: The rule of the request.
-            keys: The random keys, likewise.
-            slots: The least number of cache slots.
-            width: The number of nodes in the longest path, see `width_of`.
-
-        Raises:
-            CaptureRefused: The round cannot be captured.
-        """
+        """Return a slot of at least `slots` cache slots, loaded from a request after its prefill or a smaller slot."""
         rows, bound = rows_for(target), slots_for(slots)
         places = places_of(target.parts.model, *modules_of(getattr(state, "drafter", None)))
         kind = (*_kind(target, state, rule), width, places[0])
@@ -114,18 +102,16 @@ def width_of(state: DraftState) -> int:
 
 
 def rows_for(target: TextTarget) -> int:
-    """Return the rows of a graph slot: those of the request on a CPU, where empty rows cost time, else a power of two."""
+    """Return the rows of a graph slot: the request's on a CPU, where empty rows cost time, else a power of two."""
     batch = target.batch
     return batch if target.device.type == "cpu" else 1 << (batch - 1).bit_length()
 
 
 def slots_for(slots: int) -> int:
-    """Return the number of cache slots of a graph slot with at least `slots`."""
     return max(_SLOTS, 1 << (slots - 1).bit_length())
 
 
 def _kind(target: TextTarget, state: DraftState, rule: Rule) -> tuple:
-    """Return the properties of a request that its captured round depends on."""
     parts = target.parts
     warps = tuple((type(processor), _described(vars(processor))) for processor in target.processors.free)
     shape = getattr(state, "shape", None)

@@ -11,20 +11,11 @@ from mmspec.vlm.processors.copies import ForkedProcessors, Processor
 
 
 class Branch:
-    """A copy of the processors at a step of a single row, after their call for that step.
-
-    Processors are called with all rows, as in `transformers.generate`. The other rows start with their own prompts and
-    continue with the most likely allowed tokens, which any grammar accepts. The proof shows that these tokens do not
-    change the scores of the followed row.
-
-    Attributes:
-        row: the followed row.
-        fork: the processors.
-        ids: int64 [B, L], the rows.
-        logits: float32 [V], the row's logits before the processors; None before the first call.
-        scores: float32 [V], the row's logits after the processors; None before the first call.
-        error: the exception that the processors raised in this call; an excluded draft token may cause it.
-    """
+    """The processors after their call for a step of a single row. They are called with all rows, as in
+    `transformers.generate`. The other rows continue with the most likely allowed tokens, which any grammar accepts. The
+    proof shows that these tokens do not change the scores of the followed row. `ids` int64 [B, L] are the rows;
+    `logits` and `scores` float32 [V] are the row's before and after the processors, None before the first call. `error`
+    is their exception, which an excluded draft token may cause."""
 
     def __init__(self, row: int, fork: ForkedProcessors, ids: Tensor, following: Tensor):
         self.row, self.fork, self.ids, self._following = row, fork, ids, following
@@ -34,22 +25,11 @@ class Branch:
 
     @classmethod
     def start(cls, row: int, fork: ForkedProcessors, prompt: Tensor) -> Branch:
-        """Return the branch of a row before its first step.
-
-        Args:
-            row: the row to follow.
-            fork: the processors before their first call.
-            prompt: int64 [B, P].
-        """
+        """Return the branch of a row before its first step; `prompt` int64 [B, P]."""
         return cls(row, fork, prompt[:, :-1], prompt[:, -1])
 
     def child(self, token: Tensor, logits: Tensor) -> Branch:
-        """Return the branch at the next step; this branch does not change.
-
-        Args:
-            token: int64 [], the row's next token.
-            logits: float32 [V], the row's logits after that token.
-        """
+        """Return the branch behind the row's next token, int64 [], with logits float32 [V]; this branch stays."""
         column = self._following.clone()
         column[self.row] = token
         new = Branch(self.row, self.fork.fork(), torch.cat([self.ids, column[:, None]], 1), column)
@@ -63,7 +43,6 @@ class Branch:
         return new
 
     def rules_out(self, token: Tensor) -> bool:
-        """Return whether the processors exclude `token`, int64 [], as the row's next token."""
         return self.error is not None or bool((self.scores[token] == -torch.inf) & self.scores.isfinite().any())
 
 
@@ -74,7 +53,6 @@ class PendingBranch:
         self.parent, self.token, self.logits = parent, token, logits
 
     def branch(self) -> Branch:
-        """Return the branch at the node."""
         parent = self.parent.branch() if isinstance(self.parent, PendingBranch) else self.parent
         return parent.child(self.token, self.logits)
 
@@ -83,16 +61,9 @@ _CLOSE = dict(rtol=1e-3, atol=1e-3, equal_nan=True)
 
 
 class Lockstep:
-    """Calls the original logits processors once per step with all rows, and compares their scores with those of the copies.
-
-    After a request, the objects therefore have the same state as after `transformers.generate`. State that the proof missed
-    causes an error instead of other output. A row that has ended gets the padding token and its last logits.
-
-    Args:
-        processors: the request's logits processors, not copies.
-        prompt: int64 [B, P].
-        pad: the token after the end of a row.
-    """
+    """Calls the original processors once per step with all rows, and compares their scores with those of the copies. So
+    the objects end in the state that `transformers.generate` leaves. State that the proof missed causes an error
+    instead of other output. A row that has ended gets the token `pad` and its last logits."""
 
     def __init__(self, processors: Sequence[Processor], prompt: Tensor, pad: int):
         self.processors, self.prompt, self.pad = processors, prompt, pad
@@ -107,19 +78,10 @@ class Lockstep:
         self._noted[row] += 1
 
     def noted(self, row: int) -> int:
-        """Return the number of stored steps of a row."""
         return self._noted[row]
 
     def advance(self, tokens: Sequence[Sequence[int]], live: Sequence[bool]) -> None:
-        """Call the processors for every step that all rows have reached.
-
-        Args:
-            tokens: per row, the generated ids.
-            live: per row, whether it continues.
-
-        Raises:
-            ValueError: the scores differ from those of the copies.
-        """
+        """Call the processors for every step that all rows have reached; `tokens` are the generated ids per row."""
         while self._reached(tokens, live):
             has = [len(row) > self.step for row in tokens]
             steps = [ahead.pop(0) if ahead and there else None for ahead, there in zip(self._ahead, has, strict=True)]

@@ -1,15 +1,10 @@
 """Copies of stateful objects, so that a rejected draft leaves no trace.
 
-A part of an object is copied in the first applicable way:
-
-1. Models, tokenizers, modules, classes and functions are shared.
-2. A part with a method `fork` is copied by it (xgrammar's matchers).
-3. A part that `copy.deepcopy` supports is copied in the same way.
-4. A part that cannot be copied is shared (xgrammar's compiled grammars, locks).
-
-If such a copy gives other results than its original, `ForkedProcessors` can replay: a copy of the object's state before the
-request is called with the arguments of every step so far. The proof (`proof.py`) selects the way for a request.
-"""
+A part of an object is copied in the first applicable way. Models, tokenizers, modules, classes and functions are
+shared. A part with a method `fork` is copied by it (xgrammar's matchers), or else by `copy.deepcopy`. A part that
+cannot be copied is shared (xgrammar's compiled grammars, locks). If such a copy gives other results, `ForkedProcessors`
+can replay: a copy from before the request is called with the arguments of every step so far. The proof (`proof.py`)
+selects the way."""
 
 from __future__ import annotations
 
@@ -33,12 +28,7 @@ _OWN_WAYS = ("__new__", "__reduce__", "__reduce_ex__", "__getstate__")
 
 
 def copy_of(part: object, memo: dict[int, object] | None = None) -> object:
-    """Return a copy of `part` that shares no state with it.
-
-    Args:
-        part: any object.
-        memo: the copies so far by the id of the original, as for `copy.deepcopy`; put a part there to share it.
-    """
+    """`memo` has the copies so far by the id of the original, as for `copy.deepcopy`; put a part there to share it."""
     memo = {} if memo is None else memo
     if type(part) in _ATOMS:
         return part
@@ -100,13 +90,8 @@ def _by_deepcopy(part: object, memo: dict[int, object]) -> object:
 
 
 class ForkedProcessors:
-    """A copy of a list of logits processors at some step of a row, which can be copied further.
-
-    Args:
-        processors: the list before its first call; it is copied.
-        shared: the processors among them that need no copy.
-        replay: whether to copy by repeating every call so far on a copy of the initial list.
-    """
+    """Logits processors at some step of a row, which can be copied further. Processors in `shared` need no copy.
+    `replay` copies by repeating every call so far on a copy of the initial list."""
 
     def __init__(self, processors: Sequence[Processor], shared: Sequence[Processor] = (), *, replay: bool = False):
         self.origin, self.shared, self.replay = processors, shared, replay
@@ -114,7 +99,6 @@ class ForkedProcessors:
         self.here = self._copy_of(processors)
 
     def fork(self) -> ForkedProcessors:
-        """Return a copy at the same step."""
         new = ForkedProcessors.__new__(ForkedProcessors)
         new.origin, new.shared, new.replay, new.calls = self.origin, self.shared, self.replay, []
         new.here = self._copy_of(self.origin if self.replay else self.here)
@@ -123,12 +107,7 @@ class ForkedProcessors:
         return new
 
     def __call__(self, ids: Tensor, scores: Tensor) -> Tensor:
-        """Return the processed scores of the next step.
-
-        Args:
-            ids: int64 [B, L], the rows so far.
-            scores: float32 [B, V]. Neither tensor is changed.
-        """
+        """Return the next step's scores from ids int64 [B, L] and scores float32 [B, V]; neither tensor is changed."""
         if self.replay:
             self.calls.append((ids, scores))
         scores = scores.clone()
@@ -141,11 +120,7 @@ class ForkedProcessors:
 
 
 class ModelAttributes:
-    """The attributes, except weights, of the models inside an object; copies share them, and no draft may change them.
-
-    Args:
-        root: the object.
-    """
+    """The attributes, except weights, of the models inside an object; copies share them, and no draft may change them."""
 
     def __init__(self, root: object):
         models = [part for _, part in traverse(root) if isinstance(part, nn.Module)]
@@ -153,7 +128,6 @@ class ModelAttributes:
         self.before = [(module, _attributes(module)) for module in modules.values()]
 
     def restore(self) -> bool:
-        """Restore every attribute, and return whether any of them had changed."""
         changed = False
         for module, before in self.before:
             now = _attributes(module)
@@ -170,13 +144,7 @@ def _attributes(module: nn.Module) -> dict[str, object]:
 
 
 def tokens_within(state: Mapping[str, object], vocab: int, most: int) -> list[int]:
-    """Return the token ids among the numbers of a snapshot; a processor that waits for a token stores its id.
-
-    Args:
-        state: a result of `snapshot`.
-        vocab: V, the upper limit of ids.
-        most: the largest number of ids to return.
-    """
+    """Return token ids below `vocab` in a `snapshot`; a processor that waits for a token stores its id."""
     ids: dict[int, None] = {}
     for summary in state.values():
         if summary[0] == "int":

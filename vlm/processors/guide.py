@@ -13,19 +13,10 @@ from mmspec.vlm.processors.nodes import NodeProcessors
 
 
 class ProcessorGuide:
-    """The request's logits processors, applied to a draft that grows level by level.
-
-    Without them, a drafter proposes tokens that a grammar, a ban or a penalty of the target excludes. The guide applies the
-    processors to the drafter's scores at every node. Draft tokens are drawn from the guided scores, which also become the
-    recorded draft distribution q, so exact rules remain exact.
-
-    Args:
-        processors: the request's processors, after `open`.
-        prompt: int64 [B, P].
-        tokens: per row, the generated ids, of which the last is the root.
-        live: per row, whether it continues; the scores of other rows do not change.
-        vocab: V, the width of the target's scores.
-    """
+    """The request's logits processors, after `open`, on a draft that grows level by level, so that it drafts allowed
+    tokens. Draft tokens are drawn from the guided scores, which also become the recorded draft distribution q, so exact
+    rules remain exact. The prompt is int64 [B, P], and `tokens` are the generated ids per row, root last. Rows that are
+    not live keep their scores."""
 
     def __init__(
         self, processors: NodeProcessors, prompt: Tensor, tokens: Sequence[list[int]], live: Sequence[bool], vocab: int
@@ -46,17 +37,10 @@ class ProcessorGuide:
         return cls(processors, *request) if processors.bound else None
 
     def scores(self, scores: Tensor, token: Tensor, parent: Tensor, ids: Tensor | None) -> Tensor:
-        """Return the processed scores of a level of nodes.
-
-        Args:
-            scores: float32 [B, n, k], the drafter's log-weights for the children of the nodes.
-            token: int64 [B, n], the nodes' own tokens; the root in the first call.
-            parent: int64 [B, n], the index of each node's parent in the previous call.
-            ids: int64 [k], the tokens of a reduced vocabulary's columns; None for the whole vocabulary.
-
-        Returns:
-            float32 [B, n, k], with minus infinity for excluded tokens and for all children of excluded nodes.
-        """
+        """Return a level's scores [B, n, k], minus infinity for excluded tokens and all children of excluded nodes.
+        `scores` float32 [B, n, k] are the children's log-weights, `token` int64 [B, n] the nodes' own, at first the
+        root, and `parent` int64 [B, n] indices in the previous call. `ids` int64 [k] is a reduced vocabulary, None for
+        the whole."""
         known = scores
         if ids is not None:
             known = scores.new_full((*scores.shape[:2], self.vocab), -torch.inf)

@@ -18,7 +18,6 @@ from mmspec.vlm.processors.truncation import with_fast_truncation
 
 
 def _classes(names: str) -> tuple[type, ...]:
-    """Return the classes of transformers with these names that exist in this version."""
     return tuple(getattr(hf, name) for name in names.split() if hasattr(hf, name))
 
 
@@ -36,22 +35,10 @@ ROW_FREE = _classes(
 
 
 class NodeProcessors:
-    """A LogitsProcessorList that is applied to all nodes of a draft.
-
-    Processors other than those of `CONTEXT_FREE` and `ROW_FREE` are copied along each path. `open` proves that the copies
-    give the scores of `transformers.generate`.
-
-    Args:
-        processors: the request's logits processors.
-        batch: the number of rows.
-
-    Attributes:
-        free: the processors that do not read the prefix.
-        bound: whether other processors read it.
-        own: the processors that need a proof.
-        committed: per row, the copies after the committed tokens except the last; empty without `own`.
-        rows: per row, the processors for that row.
-    """
+    """Processors other than those of `CONTEXT_FREE` and `ROW_FREE` are copied along each path. `open` proves that the
+    copies give the scores of `transformers.generate`. `free` do not read the prefix, `bound` tells whether others do,
+    and `own` need a proof. `committed` are the copies per row after all committed tokens but the last, empty without
+    `own`."""
 
     def __init__(self, processors: LogitsProcessorList, batch: int):
         self.batch, self.all = batch, processors
@@ -68,16 +55,7 @@ class NodeProcessors:
         self._reading: list[bool] | None = None
 
     def open(self, prompt: Tensor, vocab: int, pad: int) -> None:
-        """Prove that the processors support drafts, before the first pass of a request.
-
-        Args:
-            prompt: int64 [B, P].
-            vocab: V, the width of the logits.
-            pad: the token after the end of a row.
-
-        Raises:
-            ValueError: a processor has state that rejected drafts would corrupt.
-        """
+        """Prove that rejected drafts cannot corrupt the processors; `prompt` int64 [B, P], `pad` follows a row's end."""
         if self.own:
             known = [p for p in self.all if type(p) in CONTEXT_FREE + ROW_FREE]
             fork = prove_processors(self.all, known, prompt, vocab)
@@ -85,13 +63,8 @@ class NodeProcessors:
             self._lockstep = Lockstep(self.all, prompt, pad)
 
     def warp(self, logits: Tensor, reduced: bool = False) -> Tensor:
-        """Apply the processors that do not read the prefix, as a drafter does to its own distribution.
-
-        Args:
-            logits: float [..., V].
-            reduced: whether the columns are those of a reduced vocabulary, so that tokens must not be excluded by
-                their index; see `suppress`.
-        """
+        """Apply the processors that do not read the prefix, as a drafter does to its own distribution, to float [...,
+        V]. Columns of a `reduced` vocabulary exclude no tokens by their index."""
         if not self.free:
             return logits
         flat = logits.reshape(-1, logits.shape[-1])
@@ -104,15 +77,7 @@ class NodeProcessors:
     def __call__(
         self, logits: Tensor, draft: Draft, prompt: Tensor, tokens: Sequence[list[int]], live: Sequence[bool]
     ) -> Tensor:
-        """Return the scores of all nodes, float32 [B, N, V].
-
-        Args:
-            logits: float32 [B, N, V].
-            draft: the draft.
-            prompt: int64 [B, P].
-            tokens: per row, the generated ids, of which the last is the root.
-            live: per row, whether it continues.
-        """
+        """Return the nodes' scores float32 [B, N, V] from logits of that shape and a prompt int64 [B, P]."""
         if not self.bound:
             return self.warp(logits)
         if self.own:
@@ -152,7 +117,6 @@ class NodeProcessors:
     def _node(
         self, parent: Branch | PendingBranch, draft: Draft, row: int, node: int, logits: Tensor
     ) -> Branch | PendingBranch:
-        """Return the branch at a node, or a pending branch if the node cannot be accepted."""
         token, is_root = draft.value[row, node], parent is self.committed[row]
         dead = isinstance(parent, PendingBranch) or (draft.valid is not None and not draft.valid[row, node])
         if self._reading is None and not is_root and (dead or parent.rules_out(token)):
@@ -161,13 +125,8 @@ class NodeProcessors:
 
     @contextmanager
     def reading(self, counts: Sequence[int]) -> Iterator[None]:
-        """Score known tokens after the end of rows inside the block, also if processors exclude them.
-
-        The caller's own objects were already called for these steps.
-
-        Args:
-            counts: per row, the number of draft nodes with such tokens.
-        """
+        """Score known tokens after the end of rows inside the block, `counts` draft nodes per row, also if processors
+        exclude them. The caller's own objects were already called for these steps."""
         self._reading = [count > 0 for count in counts]
         try:
             yield
@@ -180,17 +139,8 @@ class NodeProcessors:
                 self.committed[row] = branch
 
     def commit(self, paths: Sequence[Sequence[int]], tokens: Sequence[list[int]], live: Sequence[bool]) -> None:
-        """Move to the accepted nodes, and call the caller's own objects for the steps that all rows have reached.
-
-        Args:
-            paths: per row, the accepted nodes of the last draft, root first; empty for a row that had stopped.
-            tokens: per row, the generated ids.
-            live: per row, whether it continues.
-
-        Raises:
-            ValueError: an object gives other scores than its copy.
-            Exception: a processor raised it for accepted tokens.
-        """
+        """Move to the accepted nodes, root first per row, empty for a row that had stopped. Call the caller's own
+        objects for the steps that all rows have reached."""
         if not self.own:
             return
         for row, path in enumerate(paths):

@@ -1,13 +1,10 @@
 """The proof at the start of a request that logits processors support drafts; only copies of them are called.
 
-A scripted continuation is first run as in `transformers.generate`: all rows together, a call per step. Each row is then
-run like a draft, with wrong tokens beside the right tokens and other tokens in the other rows. Equal scores show that
-the processors' state can be copied and that rows do not depend on each other.
-
-A processor with so much state that copies would be slow is called directly if it proves to be a function of the prefix.
-It is called twice with the same prefix, with prefixes out of order, and with rows alone and together, and its state
-before and after is compared.
-"""
+A scripted continuation is first run as in `transformers.generate`. Each row is then run like a draft, with wrong tokens
+beside the right tokens and other tokens in the other rows. Equal scores show that the processors' state can be copied
+and that rows do not depend on each other. A processor whose copies would be slow is called directly if it proves to be
+a function of the prefix. It is called twice with the same prefix, with prefixes out of order, and with rows alone and
+together, and its state before and after is compared."""
 
 from __future__ import annotations
 
@@ -31,19 +28,12 @@ _CLOSE = dict(rtol=1e-4, atol=1e-4, equal_nan=True)
 
 @dataclass(frozen=True)
 class ReferenceRun:
-    """A continuation that the processors allow, and their scores on it.
+    """A continuation that the processors allow, and their scores on it."""
 
-    Attributes:
-        prompt: int64 [B, P].
-        tokens: int64 [B, T].
-        logits: float32 [T, B, V], before the processors.
-        scores: float32 [T, B, V], after the processors.
-    """
-
-    prompt: Tensor
-    tokens: Tensor
-    logits: Tensor
-    scores: Tensor
+    prompt: Tensor  # int64 [B, P]
+    tokens: Tensor  # int64 [B, T]
+    logits: Tensor  # float32 [T, B, V], before the processors
+    scores: Tensor  # float32 [T, B, V], after the processors
 
     def ids(self, step: int) -> Tensor:
         """Return the rows before a step's call, int64 [B, P + step]."""
@@ -53,17 +43,7 @@ class ReferenceRun:
 def prove_processors(
     processors: Sequence[Processor], known: Sequence[Processor], prompt: Tensor, vocab: int
 ) -> ForkedProcessors:
-    """Return copies of `processors` before their first call that support drafts of this request.
-
-    Args:
-        processors: the request's logits processors in their order; none of them is called.
-        known: the processors among them that need no proof.
-        prompt: int64 [B, P].
-        vocab: V, the width of the logits.
-
-    Raises:
-        ValueError: the processors do not support drafts.
-    """
+    """Return copies before their first call that support drafts; those in `known` need no proof. `prompt` int64 [B, P]."""
     own = [processor for processor in processors if not any(processor is other for other in known)]
     models = ModelAttributes(own)
     try:
@@ -98,12 +78,7 @@ def _proven(
 
 
 def is_function(processor: Processor, run: ReferenceRun) -> bool:
-    """Return whether a processor is a function of a row's index, prefix and logits in all calls of the test.
-
-    Args:
-        processor: a copy, which is called.
-        run: the prefixes and logits.
-    """
+    """Return whether a copy, which is called, is a function of a row's index, prefix and logits in the test."""
     steps = range(len(run.logits))
 
     def together(order: Sequence[int]) -> dict[int, Tensor]:
@@ -187,7 +162,6 @@ def _serves(fork: ForkedProcessors, row: int, run: ReferenceRun) -> bool:
 
 
 def _some_rows(run: ReferenceRun) -> list[int]:
-    """Return the first two rows, a row in the middle and the last row."""
     batch = run.prompt.shape[0]
     return sorted({0, 1, batch // 2, batch - 1} & set(range(batch)))
 
@@ -219,7 +193,6 @@ def _refuse(own: Sequence[Processor], alone: bool) -> None:
 
 @contextmanager
 def _same_chance() -> Iterator[None]:
-    """Restore the random number generators that processors may use."""
     state: Callable = random.getstate()
     try:
         with torch.random.fork_rng(started_gpus()):

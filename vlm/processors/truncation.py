@@ -1,12 +1,9 @@
 """Top-k and top-p of transformers over a wide vocabulary, without sorting it.
 
-A pass over a tree truncates the distribution of every node. Sorting 49,152 scores takes 3 ms per node on a CPU, so the
-sorts of a tree would take as long as the pass itself. The most likely tokens are selected instead, and only rows that
-they do not decide are sorted.
-
-The remaining tokens are those of transformers, except for ties at the cut of top-p, which are frequent in 16 bits. The
-sort of transformers breaks them in an order that depends on the CPU; here the highest ids remain, as in a stable sort.
-"""
+Sorting 49,152 scores takes 3 ms per node on a CPU, so the sorts of a tree would take as long as the pass itself. The
+most likely tokens are selected instead, and only rows that they do not decide are sorted. The tokens are those of
+transformers, except for ties at the cut of top-p, which are frequent in 16 bits. The sort of transformers breaks them
+in an order that depends on the CPU; here the highest ids remain, as in a stable sort."""
 
 from __future__ import annotations
 
@@ -25,11 +22,7 @@ _MARGIN = 2.0**-18  # a mass this close to top_p may be on either side because o
 
 
 def with_fast_truncation(processors: Iterable) -> LogitsProcessorList:
-    """Return the processors with faster forms of top-k and top-p.
-
-    Subclasses and processors that fill with another value than -Inf are not replaced. A top-p directly after a top-k
-    uses its selection.
-    """
+    """Subclasses and fills other than -Inf are not replaced. A top-p directly after a top-k uses its selection."""
     result: list = []
     for processor in processors:
         last = result[-1] if result else None
@@ -45,13 +38,6 @@ def with_fast_truncation(processors: Iterable) -> LogitsProcessorList:
 
 
 class FastTruncation:
-    """A top-k, a top-p, or the first followed by the second.
-
-    Args:
-        top_k: transformers' processor, None for no top-k.
-        top_p: transformers' processor, None for no top-p.
-    """
-
     def __init__(self, top_k: TopKLogitsWarper | None, top_p: TopPLogitsWarper | None):
         self.top_k, self.top_p = top_k, top_p
 
@@ -79,11 +65,8 @@ class FastTruncation:
         return result
 
     def _select(self, scores: Tensor, result: Tensor, size: int) -> Tensor:
-        """Write the remaining scores into `result`, which holds -Inf; return the undecided rows, int64 [n].
-
-        The `size` most likely tokens decide a row if the cut lies before the last of them, and no other cut is within
-        rounding.
-        """
+        """Write the remaining scores into `result`, which holds -Inf; return the undecided rows, int64 [n]. The `size`
+        most likely tokens decide a row if the cut lies before the last of them, and no other cut is within rounding."""
         value, token = scores.topk(size + 1, -1)
         settled = value[:, 0].isfinite()
         if self.top_k is None:
@@ -115,7 +98,6 @@ class FastTruncation:
             result[row, equal[len(equal) - stay :]] = edge
 
     def _sort(self, scores: Tensor) -> Tensor:
-        """Return the result for a row [V] by a full sort, as transformers computes it."""
         if self.top_k is not None:
             scores = self.top_k(None, scores[None])[0]
         if self.top_p is None:

@@ -23,14 +23,8 @@ _BRANCHES = 5  # branches of the tree, whose right tokens come after wrong token
 
 
 def same_bits(parts: Parts) -> None:
-    """Check that strict passes over drafts have the bits of single passes.
-
-    For attention, rows must not depend on each other either. Recurrent layers are exempt: they read a padded prompt in
-    other pieces than the same prompt alone.
-
-    Raises:
-        TrialMismatch: logits, keys, values or states differ in a bit.
-    """
+    """Check that strict passes over drafts have the bits of single passes. For attention, rows must not depend on each
+    other either. Recurrent layers are exempt: they read a padded prompt in other pieces than the same prompt alone."""
     ids = ordinary_tokens(parts, 2, _PROMPT)
     script = ordinary_tokens(parts, 2, _DEEP + 1, seed=1)
     mask = torch.ones_like(ids)
@@ -75,7 +69,6 @@ def _branching(device: torch.device) -> tuple[Tree, list[int]]:
 
 
 def _single(parts: Parts, inputs: dict, script: Tensor) -> list[_Bits]:
-    """Return the results of each row by single passes over a script [B, n]."""
     target, logits = _opened(parts, inputs, script[:, 0]), []
     for step in range(script.shape[1]):
         draft = root_only(script[:, step])
@@ -86,7 +79,6 @@ def _single(parts: Parts, inputs: dict, script: Tensor) -> list[_Bits]:
 
 
 def _drafted(parts: Parts, inputs: dict, script: Tensor, tree: Tree, right: list[int]) -> list[_Bits]:
-    """Return the results of each row by a pass over a tree with the script on the nodes `right` and other tokens else."""
     target = _opened(parts, inputs, script[:, 0])
     value = ordinary_tokens(parts, len(script), tree.nodes, seed=2)
     value[:, right] = script
@@ -97,12 +89,10 @@ def _drafted(parts: Parts, inputs: dict, script: Tensor, tree: Tree, right: list
 
 
 def _bits(target: TextTarget, logits: Tensor) -> list[_Bits]:
-    """Return the results of each row, given its logits in [B, n, V]."""
     return [_Bits(row_logits, _cached(target, row)) for row, row_logits in enumerate(logits)]
 
 
 def _cached(target: TextTarget, row: int) -> list[Tensor]:
-    """Return the committed keys and values of a row without its padding, and its states."""
     cache = target.cache
     span = slice(0 if cache.hidden is None else int(cache.hidden[row].sum()), cache.lengths[row])
     slots = [n for n, layer in enumerate(target.parts.plan.layers) if layer.slots]
@@ -114,7 +104,6 @@ def _cached(target: TextTarget, row: int) -> list[Tensor]:
 
 
 def _opened(parts: Parts, inputs: dict, first: Tensor) -> TextTarget:
-    """Return a strict request after its prefill, with `first` [B] as its first tokens."""
     ids, kwargs = prepare_inputs(parts.model, inputs)
     none = LogitsProcessorList(), StoppingCriteriaList()
     pad = padding_id(parts.model)

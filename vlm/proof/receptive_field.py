@@ -16,17 +16,7 @@ from mmspec.vlm.proof.trial import ordinary_tokens
 
 
 def check_receptive_field(parts: Parts, slots: int) -> None:
-    """Check that every layer sees all of `slots` cached tokens.
-
-    A pass of a single token follows cached values with gradients; a slot whose gradient is zero is not seen.
-
-    Args:
-        parts: the model's parts.
-        slots: the number of cached tokens.
-
-    Raises:
-        TrialMismatch: a layer does not see all slots; the message names the first such layer.
-    """
+    """A pass of a single token follows cached values with gradients; a slot whose gradient is zero is not seen."""
     if any(layer.slots and layer.states for layer in parts.plan.layers):
         return  # layers with both slots and states are limited by their mask, which the trial checks
     seen = ordinary_tokens(parts, 1, 2)
@@ -57,8 +47,6 @@ def _run(parts: Parts, ids: Tensor, place: int, cache: Cache) -> Tensor:
 
 
 class _Layer(CacheLayerMixin):
-    """The base of the layers below, which store nothing between passes."""
-
     is_sliding = False
 
     def __init__(self) -> None:
@@ -79,8 +67,6 @@ class _Layer(CacheLayerMixin):
 
 
 class _ShapeLayer(_Layer):
-    """Records the shapes of a token's keys and values, and their dtype and device."""
-
     shape: tuple[torch.Size, torch.Size] | None = None
     like: Tensor | None = None
 

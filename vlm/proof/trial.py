@@ -1,9 +1,6 @@
-"""A scripted continuation of ordinary tokens, run through `transformers.generate` and through `TextTarget`.
-
-The target reads it as a tree of right and wrong draft tokens, with different accepted counts per row and left padding.
-Then two properties that a drafted pass must not depend on are varied: the cache's own count of slots, and the position of
-a later node.
-"""
+"""A scripted continuation of ordinary tokens, run through `transformers.generate` and through `TextTarget`. The target
+reads it as a tree of right and wrong draft tokens, with different accepted counts per row and left padding. Then the
+cache's own count of slots and the position of a later node are varied: a pass must not depend on them."""
 
 from __future__ import annotations
 
@@ -52,7 +49,6 @@ def _numbers(config: object) -> set[int]:
 
 
 def padding_id(model: nn.Module) -> int:
-    """Return the padding id."""
     pad = model.generation_config.pad_token_id
     return 0 if pad is None else int(pad)
 
@@ -74,7 +70,6 @@ def text_trial(parts: Parts) -> None:
 
 
 def step_trial(parts: Parts) -> None:
-    """Compare passes of single tokens, as plain decoding has them."""
     compare_with_generate(parts, {"input_ids": ordinary_tokens(parts, 1, 9)}, "in single steps", single_steps)
 
 
@@ -93,7 +88,6 @@ def width_trial(parts: Parts) -> None:
 
 
 def draws_numbers(parts: Parts) -> bool:
-    """Return whether passes draw from the global random number generators."""
     ids, kwargs = prepare_inputs(parts.model, {"input_ids": ordinary_tokens(parts, 1, 9)})
     before = chance()
     drafted(_target(parts, ids, kwargs), ordinary_tokens(parts, 1, STEPS, seed=1))
@@ -101,17 +95,7 @@ def draws_numbers(parts: Parts) -> bool:
 
 
 def compare_with_generate(parts: Parts, inputs: dict, where: str, run: Callable | None = None) -> None:
-    """Compare the logits of `TextTarget` with those of `transformers.generate`.
-
-    Args:
-        parts: the model's parts.
-        inputs: the prompt, see `prompt_inputs`.
-        where: the description of the case for the message.
-        run: the passes, `drafted` or `single_steps`; None for the former.
-
-    Raises:
-        TrialMismatch: the logits differ by more than rounding.
-    """
+    """`run` makes the passes: `single_steps`, or None for `drafted`."""
     ids, kwargs = prepare_inputs(parts.model, inputs)
     script = ordinary_tokens(parts, ids.shape[0], STEPS, seed=1)
     # without a padding id of our own: in a prompt without a mask, `generate` hides the tokens that are equal to it
@@ -162,7 +146,6 @@ def drafted(target: TextTarget, script: Tensor) -> list[tuple[int, int, Tensor]]
 
 
 def single_steps(target: TextTarget, script: Tensor) -> list[tuple[int, int, Tensor]]:
-    """Return (step, row, logits [V]) of a prefill and of passes over a token each."""
     draft, evidence = target.prefill()
     logits = []
     for step in range(STEPS):
@@ -174,7 +157,6 @@ def single_steps(target: TextTarget, script: Tensor) -> list[tuple[int, int, Ten
 
 
 def _invariant(parts: Parts, inputs: dict) -> None:
-    """Check that a pass does not depend on the cache's own count of slots or on the position of a later node."""
     ids, kwargs = prepare_inputs(parts.model, inputs)
     longest = parts.most_positions or 4096
     longest = min(longest, parts.plan.temperature or longest)

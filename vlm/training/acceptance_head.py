@@ -21,32 +21,20 @@ from mmspec.vlm.training.teacher import VlmTeacherBatch
 
 @dataclass(slots=True)
 class AcceptanceSamples:
-    """The tokens that a drafter drew at a depth.
+    """The tokens that a drafter drew at a depth."""
 
-    Attributes:
-        feature: float [n, H], the drafter's states after the tokens.
-        label: float32 [n], their probabilities of acceptance.
-    """
-
-    feature: Tensor
-    label: Tensor
+    feature: Tensor  # float [n, H], the drafter's states after the tokens
+    label: Tensor  # float32 [n], their probabilities of acceptance
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceSettings:
-    """The settings of an acceptance head's training; the defaults follow the public recipe.
+    """The settings of an acceptance head's training; the defaults follow the public recipe."""
 
-    Args:
-        depths: The number of labelled levels of a draft.
-        reject_weight: The weight of rejection in the loss.
-        replaced: The share of drawn tokens replaced by the text's own tokens, which have no label.
-        temperature: The temperature of the drafts.
-    """
-
-    depths: int = 6
-    reject_weight: float = 6.0
-    replaced: float = 0.15
-    temperature: float = 1.0
+    depths: int = 6  # labelled levels of a draft
+    reject_weight: float = 6.0  # of rejection in the loss
+    replaced: float = 0.15  # the share of drawn tokens replaced by the text's own tokens, which have no label
+    temperature: float = 1.0  # of the drafts
 
     def __post_init__(self) -> None:
         if self.depths < 1 or self.reject_weight <= 0 or not 0 <= self.replaced < 1 or self.temperature <= 0:
@@ -55,26 +43,16 @@ class AcceptanceSettings:
 
 
 def acceptance_label(target: Tensor, drafter: Tensor, token: Tensor) -> Tensor:
-    """Return the probability that the target accepts a drawn token, min(1, p(x) / q(x)), float32 [...].
-
-    Args:
-        target: float [..., V], the log-weights of p.
-        drafter: float [..., V], the log-weights of q.
-        token: int64 [...], the tokens x.
-    """
+    """Return the probability that the target accepts a drawn token x, min(1, p(x) / q(x)), float32 [...]. `target` and
+    `drafter` are the log-weights of p and q, float [..., V]."""
     at = token[..., None]
     ratio = target.log_softmax(-1).gather(-1, at) - drafter.log_softmax(-1).gather(-1, at)
     return ratio[..., 0].exp().clamp(max=1.0)
 
 
 def acceptance_loss(logits: Tensor, label: Tensor, reject_weight: float = 6.0) -> Tensor:
-    """Return sum_i [s_i (-log P(accept)) + w (1 - s_i) (-log P(reject))] / sum_i [s_i + w (1 - s_i)].
-
-    Args:
-        logits: float32 [..., 2], for reject and accept.
-        label: float32 [...], s; negative for tokens without a label.
-        reject_weight: The weight w of rejection.
-    """
+    """Return sum_i [s_i (-log P(accept)) + w (1 - s_i) (-log P(reject))] / sum_i [s_i + w (1 - s_i)]. `logits` is
+    float32 [..., 2], for reject and accept; `label` s is float32 [...], negative for tokens without a label."""
     judged = label >= 0
     accept, reject = label.clamp(min=0) * judged, reject_weight * (1 - label) * judged
     log = logits.log_softmax(-1)
@@ -90,22 +68,10 @@ def sample_acceptance(
     settings: AcceptanceSettings,
     generator: torch.Generator,
 ) -> list[AcceptanceSamples]:
-    """Draw draft tokens at every answer token and return the drafter's states and labels per depth.
-
-    Drafts start at every token, as in training of the drafter itself. A token drawn after a token that differs from the
-    text has no label, because the target's scores there are unknown, and is excluded. The public code draws every token
-    after the text alone and then lets the drafter read the draws in sequence; here labels match the tokens that were read.
-
-    Args:
-        drafter: The drafter.
-        parts: The target's parts.
-        batch: The states of the batch.
-        settings: The settings of the training.
-        generator: The random generator.
-
-    Raises:
-        ValueError: The drafter has no single decoder layer.
-    """
+    """Draw draft tokens at every answer token and return the drafter's states and labels per depth. Drafts start at
+    every token, as in the drafter's training. A token drawn after a token that differs from the text has no label,
+    because the target's scores there are unknown, and is excluded. The public code draws every token after the text
+    alone and then lets the drafter read the draws in sequence; here labels match the tokens that were read."""
     if not (isinstance(drafter, FeatureDrafter) and isinstance(drafter.layer, DraftLayer)):
         raise ValueError(
             f"drafter: expected a drafter with a single decoder layer, got {drafter.name!r}; use another drafter"
@@ -159,21 +125,8 @@ def train_acceptance(
     seed: int = 0,
     on_step: Callable[[int, dict[str, float]], None] = lambda step, notes: None,
 ) -> AcceptanceHead:
-    """Train an acceptance head for a drafter and a target, which both remain unchanged.
-
-    Args:
-        drafter: The drafter.
-        model: The target.
-        teacher_batches: A function from a step to the target's states on answered requests, see `Teacher`.
-        schedule: The schedule and the optimizer settings.
-        settings: The settings of the training.
-        head: A head to continue with; None for a new head.
-        seed: The seed of the drawn tokens.
-        on_step: A function called with the step (from 1), and the loss, mean label and mean verdict.
-
-    Raises:
-        ValueError: The loss is not finite.
-    """
+    """Train an acceptance head, a new head for None, for a drafter and a target, which both remain unchanged. `on_step`
+    gets the step (from 1), and the loss, mean label and mean verdict."""
     parts = take_apart(model)
     drafter.check(parts)
     device = parts.device

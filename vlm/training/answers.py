@@ -21,19 +21,10 @@ from mmspec.vlm.training.examples import Example, encode, reference_answer_ids
 
 @dataclass(frozen=True, slots=True)
 class AnswerSettings:
-    """The settings of generated answers.
-
-    Args:
-        new_tokens: The most tokens of an answer.
-        batch: The number of rows in a batch.
-        temperatures: The temperatures of successive batches, in turn; 0 is greedy.
-        seed: The seed of sampling.
-    """
-
-    new_tokens: int = 128
-    batch: int = 64
-    temperatures: tuple[float, ...] = (0.0, 1.0)
-    seed: int = 0
+    new_tokens: int = 128  # most tokens of an answer
+    batch: int = 64  # rows
+    temperatures: tuple[float, ...] = (0.0, 1.0)  # of successive batches, in turn; 0 is greedy
+    seed: int = 0  # of sampling
 
     def __post_init__(self) -> None:
         if self.new_tokens < 1 or self.batch < 1 or not self.temperatures or min(self.temperatures) < 0:
@@ -48,24 +39,9 @@ def generate_target_answers(
     how: AnswerSettings = AnswerSettings(),
     on_batch: Callable[[int], None] = lambda done: None,
 ) -> dict[str, list[int]]:
-    """Generate the target's answers; they are stored in `file` (JSONL), from which a later call continues.
-
-    A batch depends on its index alone, so a resumed run generates the same answers.
-
-    Args:
-        model: The target.
-        processor: The target's processor or tokenizer.
-        examples: The requests.
-        file: The file of answers.
-        how: The settings.
-        on_batch: A function called after each batch with its number of answers.
-
-    Returns:
-        The ids of the answers by key, with the end token if it was generated.
-
-    Raises:
-        Stopped: SIGINT or SIGTERM came; the running batch was finished.
-    """
+    """Generate the target's answers, with the end token if it was generated, by key. They are stored in `file` (JSONL),
+    from which a later call continues. A batch depends on its index alone, so a resumed run generates the same answers.
+    SIGINT or SIGTERM stops after the running batch. `on_batch` gets the number of answers."""
     done = read_answers(file)
     file.parent.mkdir(parents=True, exist_ok=True)
     with stop_requests() as request:
@@ -94,17 +70,9 @@ def answers_to_streams(
     how: AnswerSettings,
     on_batch: Callable[[int, int], None],
 ) -> dict[str, Sequence[int]]:
-    """Return the ids of the answers to all examples of one or two streams, by key.
-
-    Args:
-        source: "own" generates answers of the target, "given" uses those of the examples.
-        model: The target.
-        processor: The target's processor or tokenizer.
-        streams: The examples with pictures or all examples, then texts.
-        folder: The folder for generated answers.
-        how: The settings of generated answers.
-        on_batch: A function called with the number of answers so far and the total.
-    """
+    """Return the ids of the answers to all examples of one or two streams, by key: the target's own, generated in
+    `folder`, or those of the examples. The streams are the examples with pictures or all examples, then texts.
+    `on_batch` gets the number of answers so far and the total."""
     answers: dict[str, Sequence[int]] = {}
     if source == "given":
         for stream in streams:
@@ -143,11 +111,7 @@ def _generate_batch(model, processor, examples, how: AnswerSettings, temperature
 
 
 def read_answers(file: Path) -> dict[str, list[int]]:
-    """Read the answers in a file of `generate_target_answers`, and remove an incomplete last line from the file.
-
-    Raises:
-        ValueError: A line is not an answer.
-    """
+    """Read the answers in a file of `generate_target_answers`, and remove an incomplete last line from the file."""
     if not file.exists():
         return {}
     answers = {}

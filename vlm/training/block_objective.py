@@ -27,28 +27,19 @@ from mmspec.vlm.training.teacher_scores import TeacherScores
 class BlockObjective:
     """The weighted loss of all levels of the blocks after random anchors, which are answer tokens with a successor.
 
-    Level i of a block predicts the token i + 1 after its anchor, within the answer. A drafter with a reduced vocabulary is
-    compared with the target's distribution over its tokens, renormalised, as in the `speculators` library. Terms of the
-    text's token exclude levels whose token is outside the vocabulary. A level without terms trains only the predicted
-    acceptance.
-
-    Args:
-        terms: The terms of the loss, see `Objective`.
-        anchors: The most anchors of a row.
-        weights: "decay" weighs level i from 0 by exp(-i / gamma), as in "DFlash". "dpace" weighs it by the gain of its
-            token in expected accepted length, see `dpace_weights`.
-        gamma: The scale of "decay"; None for that of `default_gamma`.
-        alpha: The smoothing of "dpace".
-        per: The divisor of the weighted sum: the sum of the weights (SpecForge), the number of included levels
-            (`speculators`), or the rows of the batch (SpecForge's D-PACE).
-    """
+    Level i of a block predicts the token i + 1 after its anchor, within the answer. A drafter with a reduced vocabulary
+    is compared with the target's distribution over its tokens, renormalised, as in the `speculators` library. Terms of
+    the text's token exclude levels whose token is outside the vocabulary. Without terms, only the predicted acceptance
+    is trained. "decay" weighs level i from 0 by exp(-i / gamma), as in "DFlash"; "dpace" by the gain of its token in
+    expected accepted length, see `dpace_weights`. The weighted sum is divided by the sum of weights (SpecForge), the
+    number of included levels (`speculators`), or the rows of the batch (SpecForge's D-PACE)."""
 
     terms: tuple[tuple[float, Loss], ...] = ((1.0, hard_cross_entropy),)
-    anchors: int = 512
+    anchors: int = 512  # most of a row
     weights: Literal["decay", "dpace"] = "decay"
-    gamma: float | None = None
-    alpha: float = 0.5
-    per: Literal["weight", "place", "row"] = "weight"
+    gamma: float | None = None  # of "decay"; None for `default_gamma`
+    alpha: float = 0.5  # the smoothing of "dpace"
+    per: Literal["weight", "place", "row"] = "weight"  # the divisor
 
     def __post_init__(self) -> None:
         if self.anchors < 1 or not 0 <= self.alpha <= 1 or (self.gamma is not None and self.gamma <= 0):
@@ -62,7 +53,7 @@ class BlockObjective:
 
     @property
     def depths(self) -> float:
-        """The number of trained depths: all levels of a drafter."""
+        """All levels of a drafter."""
         return math.inf
 
     def __call__(
@@ -111,15 +102,8 @@ def default_gamma(drafted: int) -> float:
 
 
 def draw_anchors(answer: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """Draw anchors uniformly among the answer tokens with a successor.
-
-    Args:
-        answer: bool [B, T], the tokens of answers.
-        most: The most anchors of a row.
-
-    Returns:
-        The slots of the anchors in order, int64 [B, A], and whether each is real, bool [B, A].
-    """
+    """Draw at most `most` anchors a row uniformly among the tokens in `answer`, bool [B, T], with a successor. Return
+    their slots in order, int64 [B, A], and whether each is real, bool [B, A]."""
     free = answer.clone()
     free[:, :-1] &= answer[:, 1:]
     free[:, -1] = False
@@ -131,26 +115,15 @@ def draw_anchors(answer: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(slots=True)
 class BlockPredictions:
-    """The predictions of N blocks at P places, the levels within an answer.
+    """The predictions of N blocks at P places, the levels within an answer."""
 
-    Attributes:
-        predict: A function that returns the prediction at places int64 [n], see `term_losses`.
-        counts: bool [N, D], whether a level is a place.
-        place: The block and the level of every place, int64 [P] each.
-        token: int64 [P], the column of the text's token; -100 if it is outside the drafter's vocabulary.
-        width: The number of scores of a place, the larger of drafter and target.
-        acceptance: float [P], the logits of the predicted acceptance; None if the drafter does not predict it.
-        overlap: A function of the drafter's scores, the target's scores and places that returns the probability of
-            acceptance, float32 [n].
-    """
-
-    predict: Callable[[Tensor], DraftPrediction]
-    counts: Tensor
-    place: tuple[Tensor, Tensor]
-    token: Tensor
-    width: int
-    acceptance: Tensor | None = None
-    overlap: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
+    predict: Callable[[Tensor], DraftPrediction]  # the prediction at places int64 [n], see `term_losses`
+    counts: Tensor  # bool [N, D], whether a level is a place
+    place: tuple[Tensor, Tensor]  # the block and the level of every place, int64 [P] each
+    token: Tensor  # int64 [P], the column of the text's token; -100 if it is outside the drafter's vocabulary
+    width: int  # scores of a place, the larger of drafter and target
+    acceptance: Tensor | None = None  # float [P], the logits of the predicted acceptance
+    overlap: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None  # acceptance, float32 [n]
 
     def grid(self, values: Tensor) -> Tensor:
         """Return values [P] on a grid, float32 [N, D], with 0 elsewhere."""
@@ -158,17 +131,8 @@ class BlockPredictions:
         return levels.index_put(self.place, values.float())
 
     def figures(self, prediction: DraftPrediction, places: Tensor, likelihood: bool) -> Tensor:
-        """Return further numbers of each place.
-
-        Args:
-            prediction: The prediction at the places.
-            places: int64 [n].
-            likelihood: Whether to compute the probability of the text's token.
-
-        Returns:
-            float32 [n, 2]: the drafter's probability of the text's token, and the probability of acceptance if the
-            drafter predicts acceptance; 0 otherwise.
-        """
+        """Return float32 [n, 2] at places int64 [n]: the drafter's probability of the text's token, with `likelihood`,
+        and the probability of acceptance if the drafter predicts it; 0 otherwise."""
         values = torch.zeros(len(places), 2, device=places.device)
         if likelihood:
             chosen = prediction.student.log_softmax(-1).gather(-1, prediction.token.clamp(min=0)[:, None])[:, 0]
@@ -181,26 +145,17 @@ class BlockPredictions:
 def predict_blocks(
     drafter: BlockDrafter, parts: object, batch: VlmTeacherBatch, anchor: Tensor, drawn: Tensor
 ) -> BlockPredictions:
-    """Return the first predictions of `predict_lessons`, those along the texts."""
+    """Return the predictions of `predict_lessons` along the texts."""
     return predict_lessons(drafter, parts, batch, anchor, drawn)[0][1]
 
 
 def predict_lessons(
     drafter: BlockDrafter, parts: object, batch: VlmTeacherBatch, anchor: Tensor, drawn: Tensor
 ) -> list[tuple[float, BlockPredictions]]:
-    """Return the predictions of the blocks after the anchors, each with the weight of its loss.
-
-    No matrix over the vocabulary is computed for all places at once. Places are in the order of the target's states, so
-    that a chunk of places shares a pass of the head. The first predictions are those along the texts, see
-    `BlockDrafter.lessons`.
-
-    Args:
-        drafter: The drafter.
-        parts: The target's parts.
-        batch: The states of the batch.
-        anchor: int64 [B, A], the slots of the anchors.
-        drawn: bool [B, A], whether an anchor is real.
-    """
+    """Return the predictions of the blocks after anchors in slots int64 [B, A], each with the weight of its loss; those
+    along the texts come first, see `BlockDrafter.lessons`. `drawn` is bool [B, A], whether an anchor is real. No matrix
+    over the vocabulary is computed for all places at once. Places are in the order of the target's states, so that a
+    chunk of places shares a pass of the head."""
     real = torch.ones_like(batch.answer) if batch.padding is None else ~batch.padding
     position, document = (real.cumsum(1) - 1).clamp(min=0), real.long() - 1
     shown = None if drafter.pool is None else picture_numbers(batch.ids, parts.placeholders, parts.tokens_per_image)
@@ -253,16 +208,10 @@ def predict_lessons(
 
 @torch.no_grad()
 def dpace_weights(likelihood: Tensor, counts: Tensor, alpha: float) -> Tensor:
-    """Return the level weights of "D-PACE", float32 [N, D]: the part of the expected accepted length that needs a level.
-
-    w_j = sum over m >= j of prod over i <= m of (1 - alpha) q_i + alpha. A level outside the answer adds nothing and ends
-    nothing, as in the public code.
-
-    Args:
-        likelihood: float32 [N, D], the drafter's probability q of each token.
-        counts: bool [N, D], the levels within the answer.
-        alpha: The smoothing.
-    """
+    """Return the level weights of "D-PACE", float32 [N, D]: the part of the expected accepted length that needs a
+    level, w_j = sum over m >= j of prod over i <= m of (1 - alpha) q_i + alpha. `likelihood` is the drafter's
+    probability q of each token, float32 [N, D]. A level outside `counts` adds nothing and ends nothing, as in the
+    public code."""
     smooth = torch.where(counts, (1 - alpha) * likelihood + alpha, 1.0)
     accepted = smooth.cumprod(-1) * counts
     return accepted.flip(-1).cumsum(-1).flip(-1) * counts

@@ -20,19 +20,12 @@ PlaceFigures = Callable[[DraftPrediction, Tensor], Tensor]
 
 @dataclass(slots=True)
 class TermLosses:
-    """The terms of a loss at n places.
+    """The terms of a loss at n places."""
 
-    Attributes:
-        values: float32 [n, K], the value of each term, with gradients; 0 if the term excludes the place.
-        counted: bool [n, K], whether a term includes a place.
-        hits: bool [n], whether drafter and target have the same most likely token.
-        figures: float32 [n, E], further numbers of each place, without gradients; E may be 0.
-    """
-
-    values: Tensor
-    counted: Tensor
-    hits: Tensor
-    figures: Tensor
+    values: Tensor  # float32 [n, K], of each term, with gradients; 0 if the term excludes the place
+    counted: Tensor  # bool [n, K], whether a term includes a place
+    hits: Tensor  # bool [n], whether drafter and target have the same most likely token
+    figures: Tensor  # float32 [n, E], further numbers of each place, without gradients; E may be 0
 
     def mean(self, factors: Sequence[float]) -> Tensor:
         """Return the weighted sum of the terms' means over their places, a scalar."""
@@ -53,16 +46,9 @@ def term_losses(
     figures: PlaceFigures | None = None,
 ) -> TermLosses:
     """Return the terms at places 0 to count - 1, with the values and gradients of a single prediction of all places.
-
-    Args:
-        predict: A function that returns the prediction at places int64 [n]. It computes the scores from states, and runs
-            again in the backward pass.
-        count: The number of places.
-        vocabulary: The number of log-weights of a place, the larger of drafter and target.
-        terms: The losses of places; empty for the hits alone. With a `joint` term, all places are a single chunk.
-        device: The device of the places.
-        figures: A function that returns float32 [n, E] of a prediction and its places, without gradients.
-    """
+    `predict` computes the scores at places int64 [n] from states, and again in the backward pass. `vocabulary` is the
+    larger number of log-weights of drafter and target. No terms give the hits alone; a `joint` term makes all places a
+    single chunk. `figures` returns float32 [n, E] of a prediction and its places."""
 
     def compute(places: Tensor) -> tuple[Tensor, ...]:
         prediction = predict(places)
@@ -85,16 +71,9 @@ def term_losses(
 def map_chunks(
     compute: Callable[[Tensor], tuple[Tensor, ...]], count: int, scores: int, device: torch.device
 ) -> tuple[Tensor, ...]:
-    """Return the results of `compute` for places 0 to count - 1, each [count, ...], computed in chunks.
-
-    With gradients, only the results of a chunk are stored, and the chunk is computed again in the backward pass.
-
-    Args:
-        compute: A function of places int64 [n] that returns tensors of n rows.
-        count: The number of places, at least 0.
-        scores: The numbers that `compute` needs for a place; a chunk has at most `CHUNK_SCORES` of them.
-        device: The device of the places.
-    """
+    """Return the results of `compute`, of places int64 [n], for places 0 to count - 1, in chunks of `CHUNK_SCORES`
+    numbers; `scores` is the numbers that it needs for a place. With gradients, only the results of a chunk are stored,
+    and the chunk is computed again in the backward pass."""
     chunks = torch.arange(count, device=device).split(max(CHUNK_SCORES // scores, 1))
     if len(chunks) == 1:
         return compute(chunks[0])

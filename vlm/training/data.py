@@ -21,19 +21,13 @@ class Curriculum:
 
     The share r of picture steps is 0 up to `texts_until`, rises in equal stairs per epoch, and is 1 from the last epoch
     before `ramp_until`. The defaults follow the public code of "Speculative Decoding Reimagined for Multimodal Large
-    Language Models" (MSD): of 40 epochs, r is 0 in the first 20 and (e - 20) / 20 in epoch e after them. That code draws
-    each example at random; here whole steps are assigned, and every epoch has its share up to a step. The two stages of
-    ViSpec are a curriculum with `ramp_until` equal to `texts_until`.
-
-    Args:
-        texts_until: The share of training with text alone.
-        ramp_until: The share of training after which all steps have pictures.
-        epochs: The number of stairs in the whole training.
-    """
+    Language Models" (MSD): of 40 epochs, r is 0 in the first 20 and (e - 20) / 20 in epoch e after them. That code
+    draws each example at random; here whole steps are assigned, and every epoch has its share up to a step. The two
+    stages of ViSpec are a curriculum with `ramp_until` equal to `texts_until`."""
 
     texts_until: float = 0.5
     ramp_until: float = 1.0
-    epochs: int = 40
+    epochs: int = 40  # stairs in the whole training
 
     def __post_init__(self) -> None:
         if not 0 <= self.texts_until <= self.ramp_until <= 1 or self.epochs < 1:
@@ -47,7 +41,7 @@ class Curriculum:
         return self._share(step * self.epochs // steps)
 
     def stream(self, step: int, steps: int) -> Stream:
-        """Return the stream of `step` of `steps`; it depends on both alone, so a resumed run continues exactly."""
+        """Return the stream of `step`; it depends on the arguments alone, so a resumed run continues exactly."""
         # a step has pictures when the sum of shares passes a whole number
         return "pictures" if self._dealt(step + 1, steps) > self._dealt(step, steps) else "texts"
 
@@ -71,21 +65,11 @@ class Curriculum:
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """The examples of a training run.
-
-    Attributes:
-        mixed: The examples for runs without a curriculum.
-        pictures: The stream of examples with pictures, for a curriculum.
-        texts: The stream of examples without pictures, for a curriculum.
-        held_out: The examples that are not trained on.
-        licence: The licence of the data, if it is known.
-    """
-
-    mixed: Sequence[Example]
-    pictures: Sequence[Example] = ()
-    texts: Sequence[Example] = ()
-    held_out: Sequence[Example] = ()
-    licence: str | None = None
+    mixed: Sequence[Example]  # for runs without a curriculum
+    pictures: Sequence[Example] = ()  # for a curriculum
+    texts: Sequence[Example] = ()  # without pictures, for a curriculum
+    held_out: Sequence[Example] = ()  # not trained on
+    licence: str | None = None  # of the data, if it is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +86,6 @@ class ExampleSubset:
         return self.source[self.index[place]]
 
     def digest(self, place: int) -> str:
-        """Return a hash of the contents of an example, see `contents_of`."""
         return _digest(self.source, self.index[place])
 
 
@@ -123,7 +106,6 @@ class ConcatenatedExamples:
         return replace(example, key=f"text-{example.key}")
 
     def digest(self, place: int) -> str:
-        """Return a hash of the contents of an example, see `contents_of`."""
         if place < len(self.first):
             return _digest(self.first, place)
         return _digest(self.second, place - len(self.first))
@@ -142,17 +124,8 @@ def _digest(examples: Sequence[Example], place: int) -> str:
 
 
 def load_training_data(file: Path, texts: Path | None = None, held_out: int = 8, seed: int = 0) -> TrainingData:
-    """Load the examples of a file (see `JsonExamples`), shuffled by `seed`.
-
-    Args:
-        file: The file of examples.
-        texts: A second file, of examples without pictures.
-        held_out: The number of held-out examples; those with pictures are preferred.
-        seed: The seed of the shuffle.
-
-    Raises:
-        ValueError: A record is not an example, a key occurs twice, `texts` has pictures, or there are too few examples.
-    """
+    """Load the examples of a file (see `JsonExamples`), shuffled by `seed`, and of a second file `texts` without
+    pictures. Held-out examples are preferably those with pictures."""
     first = JsonExamples(file)
     second = JsonExamples(texts) if texts is not None else None
     shown = [bool(first.request(place).images) for place in range(len(first))]
@@ -187,20 +160,8 @@ def load_training_data(file: Path, texts: Path | None = None, held_out: int = 8,
 @dataclass(frozen=True, slots=True)
 class Batches:
     """Numbered batches of examples and the batch number of every step; both are deterministic, so a run can be resumed.
-
-    Batches are used in order and repeated; a short last batch is filled from the start. With texts there are two streams,
-    and `curriculum` decides the stream of a step; without texts, all steps use `examples`.
-
-    Args:
-        examples: The examples, those with pictures in case of two streams.
-        batch: The number of examples in a batch.
-        steps: The number of steps.
-        texts: The examples without pictures, for a curriculum.
-        curriculum: The curriculum, None for a single stream.
-
-    Raises:
-        ValueError: There are no examples, or texts without a curriculum or the reverse.
-    """
+    Batches are used in order and repeated; a short last batch is filled from the start. With texts there are two
+    streams, and `curriculum` decides the stream of a step; `examples` then are those with pictures."""
 
     examples: Sequence[Example]
     batch: int
@@ -230,7 +191,6 @@ class Batches:
 
     @property
     def count(self) -> int:
-        """The number of batches."""
         return self._pictures + -(-len(self.texts) // self.batch)
 
     @property
@@ -253,6 +213,5 @@ class Batches:
         return self._plan[step % self.steps]
 
     def __getitem__(self, number: int) -> list[Example]:
-        """Return the examples of a batch."""
         stream, at = (self.examples, number) if number < self._pictures else (self.texts, number - self._pictures)
         return [stream[(at * self.batch + i) % len(stream)] for i in range(self.batch)]

@@ -19,27 +19,18 @@ from mmspec.vlm.conversation.messages import is_tokenizer, special_tokens
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A request, with an answer or without.
+    """A request, with an answer or without."""
 
-    Attributes:
-        key: Its name in files of answers.
-        text: The user's last message.
-        images: The pictures before the user's first text, as `check_images` of `mmspec.io.images` takes and returns them.
-        answer: A reference answer, None if only the target's own is needed.
-        history: Earlier turns of text as (role, text): perhaps a system's, then the user's and the answers.
-    """
-
-    key: str
-    text: str
-    images: tuple[Image, ...] = ()
-    answer: str | None = None
-    history: tuple[tuple[str, str], ...] = ()
+    key: str  # in files of answers
+    text: str  # the user's last message
+    images: tuple[Image, ...] = ()  # before the user's first text, as `check_images` of `mmspec.io.images`
+    answer: str | None = None  # a reference, None if only the target's own is needed
+    history: tuple[tuple[str, str], ...] = ()  # (role, text) of earlier turns, perhaps a system's first
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "images", tuple(check_images(self.images)))
 
     def digest(self) -> str:
-        """Return a hash of all that the example holds."""
         digest = hashlib.sha256(repr((self.key, self.text, self.answer, self.history)).encode())
         for image in self.images:
             digest.update(f"{image.mode}{image.size}".encode() + image.tobytes())
@@ -53,16 +44,10 @@ _FIELDS = ("text", "prompt", "history", "messages", "conversations", "image", "i
 class JsonExamples:
     """Examples of a JSONL file, an object per line, or of a JSON file with a list of objects.
 
-    A record has a "text" (or "prompt") and optionally "history" (earlier turns as objects of "role" and "content"), or a
-    conversation as "messages" or as LLaVA's "conversations", whose last answer is the answer. Further fields are "image" or
-    "images" (paths relative to the file), "answer" and "key". Other fields are refused, except notes such as "id".
-
-    Args:
-        file: The file.
-
-    Raises:
-        ValueError: A record is not such an object.
-    """
+    A record has a "text" (or "prompt") and optionally "history" (earlier turns as objects of "role" and "content"), or
+    a conversation as "messages" or as LLaVA's "conversations", whose last answer is the answer. Further fields are
+    "image" or "images" (paths relative to the file), "answer" and "key". Other fields are refused, except notes such as
+    "id"."""
 
     file: Path
     lines: tuple[dict, ...] = field(init=False, repr=False)
@@ -97,15 +82,7 @@ class JsonExamples:
 
 def encode(processor: Any, examples: Sequence[Example]) -> dict[str, Tensor]:
     """Return the inputs of `generate` for a batch of requests, with the processor's chat template and left padding.
-
-    Args:
-        processor: A processor or a tokenizer.
-        examples: The requests.
-
-    Raises:
-        ValueError: A text contains the processor's image placeholder, or pictures come with a tokenizer.
-        ImageError: (a ValueError) An image is not a picture; a processor would download a string.
-    """
+    Images that are no pictures are refused, as a processor would download a string."""
     mark = getattr(processor, "image_token", None)
     for example in examples:
         if mark and any(mark in text for text in (example.text, *(turn for _, turn in example.history))):
@@ -134,7 +111,6 @@ def _left_padded(tokenizer: Any, texts: Sequence[str], is_chat: bool) -> dict[st
 
 
 def prompt_text(processor: Any, example: Example) -> str:
-    """Return the text before the answer, in the processor's chat template if it has a template."""
     if getattr(processor, "chat_template", None):
         return render_chat(processor, _messages(example), add_generation_prompt=True)
     earlier = "".join(f"{text}\n" for _, text in example.history)
@@ -142,18 +118,9 @@ def prompt_text(processor: Any, example: Example) -> str:
 
 
 def render_chat(processor: Any, messages: list[dict[str, Any]], add_generation_prompt: bool = False) -> str:
-    """Return the text of a conversation in the chat template of a processor or a tokenizer.
-
-    Templates of text models join strings, those of vision-language models iterate over parts. A tokenizer gets strings.
-
-    Args:
-        processor: A processor or a tokenizer with a chat template.
-        messages: The turns with a role and a list of parts as content.
-        add_generation_prompt: Whether the header of the answer follows.
-
-    Raises:
-        ValueError: A message for a tokenizer has a part other than text.
-    """
+    """Return the text of turns with parts in the chat template, with the answer's header if `add_generation_prompt`.
+    Templates of text models join strings, those of vision-language models iterate over parts, so a tokenizer gets
+    strings."""
     how = {"add_generation_prompt": True} if add_generation_prompt else {}
     if not is_tokenizer(processor):
         return processor.apply_chat_template(messages, **how)
@@ -168,18 +135,9 @@ def _plain_text(parts: list[dict[str, Any]]) -> str:
 
 
 def reference_answer_ids(processor: Any, example: Example) -> list[int]:
-    """Return the tokens of the reference answer, the end token included.
-
-    They are the tokens after the prompt's when both are tokenized as one text, or those of the answer alone if a token
-    spans both. The separator is that of the chat template; if it is unknown, a space, unless the prompt ends in white space.
-
-    Args:
-        processor: A processor or a tokenizer.
-        example: The example.
-
-    Raises:
-        ValueError: The example has no answer.
-    """
+    """Return the tokens of the reference answer, the end token included: those after the prompt's when both are
+    tokenized as one text, or those of the answer alone if a token spans both. The separator is that of the chat
+    template; if it is unknown, a space, unless the prompt ends in white space."""
     if not example.answer:
         raise ValueError(f"example {example.key!r}: expected an answer, got none; use the target's own answers")
     tokenizer, prompt = getattr(processor, "tokenizer", processor), prompt_text(processor, example)
@@ -234,15 +192,8 @@ def _separator(whole: str, prompt: str, answer: str) -> str | None:
 
 
 def with_answers(inputs: dict[str, Tensor], answers: Sequence[Sequence[int]], pad: int) -> tuple[dict, Tensor]:
-    """Return the inputs with each row's answer after its prompt, and the tokens of answers, bool [B, T].
-
-    Prompts remain padded on the left, and answers are padded on the right; `attention_mask` marks both.
-
-    Args:
-        inputs: The result of `encode`.
-        answers: The ids of each row's answer.
-        pad: The padding id.
-    """
+    """Return the inputs of `encode` with each row's answer after its prompt, and the tokens of answers, bool [B, T].
+    Prompts remain padded on the left, and answers are padded on the right with `pad`; `attention_mask` marks both."""
     ids = inputs["input_ids"]
     mask = inputs.get("attention_mask", torch.ones_like(ids))
     longest = max(map(len, answers))

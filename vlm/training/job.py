@@ -48,32 +48,13 @@ def run_job(
     resume: bool = True,
     on_progress: OnProgress = lambda phase, done, total, notes: None,
 ) -> dict[str, Any]:
-    """Train a drafter for `model` and save it with its card in `out`.
+    """Train a drafter for `model`, save it with its card in `out`, and return the card.
 
-    Answers, stored states, the training state and its log are written to `out/work`, from which `resume` continues. Under
-    `accelerate launch`, the main process generates answers and states, and all processes train.
-
-    Args:
-        job: The settings of the run.
-        model: The target.
-        processor: The target's processor or tokenizer.
-        data: The examples.
-        out: The folder of the drafter.
-        target: The name of the target for the card.
-        licence: The licence of the target for the card.
-        resume: Whether to continue an interrupted run.
-        on_progress: A function called with the phase ("answers", "states", "training"), its completed count, its total and
-            the figures of a training step. An extra first phase reports that `equal_recipe` has no curriculum because
-            texts or pictures are missing.
-
-    Returns:
-        The card.
-
-    Raises:
-        ValueError: The folder has another run's work or another process trains in it, the target does not see its
-            pictures, or the data lacks a stream of a published curriculum.
-        Stopped: SIGINT or SIGTERM came; the running step was finished and saved.
-    """
+    Answers, stored states, the training state and its log are written to `out/work`, from which `resume` continues.
+    Under `accelerate launch`, the main process generates answers and states, and all processes train. SIGINT or SIGTERM
+    stops after the running step, which is saved. `on_progress` gets the phase ("answers", "states", "training"), its
+    completed count, its total and the figures of a training step. An extra first phase reports that `equal_recipe` has
+    no curriculum because texts or pictures are missing."""
     if job.precision == "no" and model.dtype != torch.float32:
         raise ValueError(
             f"precision: expected bf16 for a target in {model.dtype}, got no; use bf16 or load it in float32"

@@ -16,35 +16,19 @@ from mmspec.vlm.training.teacher import Teacher
 
 @dataclass(slots=True)
 class JudgedTokens:
-    """Tokens of answers with the target's states.
-
-    Attributes:
-        hidden: float32 [n, H], the target's last states after each token.
-        right: bool [n], whether the token is a correct continuation.
-    """
-
-    hidden: Tensor
-    right: Tensor
+    hidden: Tensor  # float32 [n, H], the target's last states after each token
+    right: Tensor  # bool [n], whether the token is a correct continuation
 
     @classmethod
     def joined(cls, parts: Iterable[JudgedTokens]) -> JudgedTokens:
-        """Concatenate several sets."""
         parts = list(parts)
         return cls(torch.cat([part.hidden for part in parts]), torch.cat([part.right for part in parts]))
 
 
 @torch.no_grad()
 def judged_tokens(teacher: Teacher, examples: Sequence[Example], right: Mapping[str, Sequence[bool]]) -> JudgedTokens:
-    """Return the labelled tokens of answers, with the states of the target that has read them.
-
-    Args:
-        teacher: The target, which knows the answers.
-        examples: The requests, without a limit of their tokens.
-        right: Per key of a request, the label of every token of its answer.
-
-    Raises:
-        ValueError: The labels of an answer do not match its tokens.
-    """
+    """Return the labelled tokens of answers, with the states of the target that has read them. `right` has a label of
+    every token by the key of a request, whose tokens have no limit."""
     batch = teacher(examples)
     hidden, labels = [], []
     for row, example in enumerate(examples):
@@ -60,28 +44,16 @@ def judged_tokens(teacher: Teacher, examples: Sequence[Example], right: Mapping[
 
 
 def judge_loss(logits: Tensor, right: Tensor) -> Tensor:
-    """Return the cross-entropy in which wrong and right tokens have the same total weight.
-
-    Args:
-        logits: float32 [n, 2], for wrong and correct.
-        right: bool [n].
-    """
+    """Return the cross-entropy in which wrong and right tokens have the same total weight. `logits` is float32 [n, 2],
+    for wrong and correct, and `right` bool [n]."""
     each = F.cross_entropy(logits, right.long(), reduction="none")
     counts = torch.stack([(~right).sum(), right.sum()]).clamp_min(1)
     return (each / counts[right.long()]).sum() / 2
 
 
 def train_judge(tokens: JudgedTokens, decay: float = 1e-4, steps: int = 100) -> JudgeHead:
-    """Train a head on all tokens at once; the problem is convex.
-
-    Args:
-        tokens: The labelled tokens.
-        decay: The weight of the squared weights in the loss.
-        steps: The most steps of L-BFGS.
-
-    Raises:
-        ValueError: There is no wrong token, or no right token.
-    """
+    """Train a head on all tokens at once by at most `steps` of L-BFGS; the problem is convex. `decay` weighs the
+    squared weights in the loss."""
     if bool(tokens.right.all()) or not bool(tokens.right.any()):
         raise ValueError(
             f"right: expected right and wrong tokens, got {len(tokens.right)} of one kind; label more answers"

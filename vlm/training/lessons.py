@@ -23,38 +23,23 @@ _TOP = 64  # tokens of a stored target distribution; the others are one rest
 
 @dataclass(frozen=True, slots=True)
 class WrongPlace:
-    """A draft token that the target rejected, behind the last token that it accepted.
+    """A draft token that the target rejected, behind the last token that it accepted."""
 
-    Attributes:
-        slot: The index of the answer's pair that predicts the token.
-        depth: The level of the token in its draft, from 0.
-        column: int64 [k], the likeliest tokens of the target, as columns of the drafter's vocabulary.
-        share: float32 [k], their probabilities at the temperature of the request.
-    """
-
-    slot: int
-    depth: int
-    column: Tensor
-    share: Tensor
+    slot: int  # the index of the answer's pair that predicts the token
+    depth: int  # the level of the token in its draft, from 0
+    column: Tensor  # int64 [k], the target's likeliest tokens as columns of the drafter's vocabulary
+    share: Tensor  # float32 [k], their probabilities at the temperature of the request
 
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """An answered request, as the drafter read it: a few rows for a picture, and no tokens of pictures.
+    """An answered request, as the drafter read it: a few rows for a picture, and no tokens of pictures."""
 
-    Attributes:
-        prompt: The slots of the prompt, as a batch of a single row.
-        hidden: float [n, F], the target's states of the answer's pairs.
-        ids: int64 [n], the token of each pair.
-        wrong: The places to learn from.
-        temperature: The temperature of the request, 1 for a greedy request.
-    """
-
-    prompt: PromptSlots
-    hidden: Tensor
-    ids: Tensor
+    prompt: PromptSlots  # slots, as a batch of a single row
+    hidden: Tensor  # float [n, F], the target's states of the answer's pairs
+    ids: Tensor  # int64 [n], the token of each pair
     wrong: Sequence[WrongPlace]
-    temperature: float
+    temperature: float  # 1 for a greedy request
 
 
 class RequestRecord:
@@ -69,7 +54,6 @@ class RequestRecord:
 
     @property
     def is_open(self) -> bool:
-        """Whether the request is still decoded."""
         target = self.target()
         return target is not None and not target.done
 
@@ -92,7 +76,6 @@ class RequestRecord:
         self.counts = [count + len(path) for count, path in zip(self.counts, target.paths, strict=True)]
 
     def lessons(self) -> list[Lesson]:
-        """Return a lesson of every row."""
         if not len(self.pairs):
             return []
         hidden, ids, counts = self.pairs.take()
@@ -105,16 +88,9 @@ class RequestRecord:
 
 
 def lesson_loss(drafter: ShapedDrafter, parts: Parts, lessons: Sequence[Lesson]) -> Tensor:
-    """Return the mean of KL(p || q) over the wrong places, a scalar with gradients.
-
-    Tokens outside of a stored distribution count together, so it is the divergence of a coarser partition. The slots of
-    prompts are constants.
-
-    Args:
-        drafter: The drafter.
-        parts: The target's parts.
-        lessons: Lessons with at least a wrong place each.
-    """
+    """Return the mean of KL(p || q) over the wrong places, at least a place a lesson, a scalar with gradients. Tokens
+    outside of a stored distribution count together, so it is the divergence of a coarser partition. The slots of
+    prompts are constants."""
     losses = []
     with torch.autocast(parts.device.type, torch.bfloat16, enabled=parts.dtype != torch.float32):
         for logits, places in wrong_predictions(drafter, parts, lessons):
@@ -126,10 +102,8 @@ def lesson_loss(drafter: ShapedDrafter, parts: Parts, lessons: Sequence[Lesson])
 def wrong_predictions(
     drafter: ShapedDrafter, parts: Parts, lessons: Sequence[Lesson]
 ) -> Iterator[tuple[Tensor, list[WrongPlace]]]:
-    """Yield the drafter's log-weights at the wrong places of each depth, float32 [n, V], and the places.
-
-    They are those that the tokens were drafted from, at the temperature of the request, as long as weights do not change.
-    """
+    """Yield the drafter's log-weights at the wrong places of each depth, float32 [n, V], and the places. They are those
+    that the tokens were drafted from, at the temperature of the request, as long as weights do not change."""
     slots, view, first = _joined(drafter, parts, lessons)
     starts = [lesson.prompt.attend.shape[1] - first for lesson in lessons]
     places = [(place, n, starts[n] + place.slot) for n, lesson in enumerate(lessons) for place in lesson.wrong]
@@ -143,14 +117,8 @@ def wrong_predictions(
 
 @torch.no_grad()
 def mean_likelihood(drafter: ShapedDrafter, parts: Parts, lessons: Sequence[Lesson], depths: int = 4) -> float:
-    """Return the mean probability that the drafter gives the tokens of the answers, over all tokens and depths.
-
-    Args:
-        drafter: The drafter.
-        parts: The target's parts.
-        lessons: The lessons.
-        depths: The most depths.
-    """
+    """Return the mean probability that the drafter gives the tokens of the answers, over all tokens and at most
+    `depths` depths."""
     shares = []
     with torch.autocast(parts.device.type, torch.bfloat16, enabled=parts.dtype != torch.float32):
         slots, view, first = _joined(drafter, parts, lessons)
@@ -167,13 +135,9 @@ def mean_likelihood(drafter: ShapedDrafter, parts: Parts, lessons: Sequence[Less
 
 
 def coarse_divergence(logits: Tensor, column: Tensor, share: Tensor) -> Tensor:
-    """Return KL(p || q) of n distributions over k tokens and the rest of the vocabulary, float32 [n].
-
-    Args:
-        logits: float32 [n, V], the log-weights of q.
-        column: int64 [n, k], the tokens.
-        share: float32 [n, k], their probabilities under p.
-    """
+    """Return KL(p || q) of n distributions over k tokens and the rest of the vocabulary, float32 [n]. `logits` are the
+    log-weights of q, float32 [n, V], and `share` the probabilities under p of tokens `column`, float32 and int64 [n,
+    k]."""
     inside = logits.log_softmax(-1).gather(-1, column)
     loss = torch.xlogy(share, share) - share * inside.clamp(min=-1e4)
     if column.shape[-1] == logits.shape[-1]:
@@ -184,7 +148,6 @@ def coarse_divergence(logits: Tensor, column: Tensor, share: Tensor) -> Tensor:
 
 
 def _row(slots: PromptSlots, row: int) -> PromptSlots:
-    """Return the slots of a row without its unused slots, as a batch of a single row."""
     count, alone = int(slots.count[row]), {}
     for field in fields(slots):
         value = getattr(slots, field.name)

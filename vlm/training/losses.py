@@ -1,7 +1,5 @@
-"""The terms of a drafter's objective: the loss of each of n places of a prediction, and its mean.
-
-q is the drafter's distribution over the next token and p the target's, both the softmax of log-weights.
-"""
+"""The terms of a drafter's objective: the loss of each of n places of a prediction, and its mean. q is the drafter's
+distribution over the next token and p the target's, both the softmax of log-weights."""
 
 from __future__ import annotations
 
@@ -20,12 +18,9 @@ PlaceLosses = Callable[[DraftPrediction], Tensor]
 
 class Loss:
     """A term of an objective. A call returns its mean over the included places, a scalar, or 0 without such a place.
-
-    Args:
-        places: A function that returns the loss of each place of a prediction, float32 [n]; 0 for excluded places.
-        counted: A function that returns the included places of a prediction, bool [n]; None for all.
-        joint: Whether the loss of a place depends on the other places, so that chunks are not allowed.
-    """
+    `places` returns the loss of each place of a prediction, float32 [n], 0 for excluded places, and `counted` the
+    included places, bool [n]; None for all. With `joint`, the loss of a place depends on the others, so that chunks are
+    not allowed."""
 
     def __init__(self, places: PlaceLosses, counted: PlaceLosses | None = None, joint: bool = False):
         self.places, self.counted, self.joint = places, counted, joint
@@ -44,11 +39,7 @@ def mean(values: Tensor) -> Tensor:
 @Loss
 def smooth_l1(prediction: DraftPrediction) -> Tensor:
     """SmoothL1 distance of features, mean over the width ("EAGLE: Speculative Sampling Requires Rethinking Feature
-    Uncertainty").
-
-    Raises:
-        ValueError: The drafter does not predict features.
-    """
+    Uncertainty")."""
     if prediction.feature is None:
         raise ValueError("smooth_l1: expected a drafter that predicts features, got a drafter of tokens; leave it out")
     return F.smooth_l1_loss(prediction.feature.float(), prediction.truth.float(), reduction="none").mean(-1)
@@ -81,14 +72,9 @@ def reverse_kl(prediction: DraftPrediction) -> Tensor:
 
 
 def jsd(beta: float = 0.5) -> Loss:
-    """Return beta KL(p || m) + (1 - beta) KL(q || m) with m = beta p + (1 - beta) q.
-
-    This is the generalized Jensen-Shannon divergence of "On-Policy Distillation of Language Models: Learning from
-    Self-Generated Mistakes", an option of "DistillSpec".
-
-    Raises:
-        ValueError: beta is not between 0 and 1.
-    """
+    """Return beta KL(p || m) + (1 - beta) KL(q || m) with m = beta p + (1 - beta) q and beta between 0 and 1: the
+    generalized Jensen-Shannon divergence of "On-Policy Distillation of Language Models: Learning from Self-Generated
+    Mistakes", an option of "DistillSpec"."""
     if not 0 < beta < 1:
         raise ValueError(f"jsd: expected beta between 0 and 1, got {beta}; use forward_kl or reverse_kl for the ends")
 
@@ -114,13 +100,11 @@ def total_variation(prediction: DraftPrediction) -> Tensor:
 
 @partial(Loss, joint=True)
 def tvd_plus_plus(prediction: DraftPrediction) -> Tensor:
-    """TVD++ of "Direct Alignment of Draft Model for Speculative Decoding with Chat-Fine-Tuned LLMs".
-
-    The gradient of the total variation is a policy gradient, -E_{x ~ q}[r(x) grad log q(x)], with reward r(x) = 1 if p(x) >
-    q(x) and 0 otherwise. TVD++ replaces r by the advantage A = (r - mean) / std. Here the expectation over x is exact, and
-    mean and std are those of r under q over all places ("normalized over the batch"). The value is -sum_v [q A] log q with
-    [.] constant; only its gradient is meaningful.
-    """
+    """TVD++ of "Direct Alignment of Draft Model for Speculative Decoding with Chat-Fine-Tuned LLMs". The gradient of
+    the total variation is a policy gradient, -E_{x ~ q}[r(x) grad log q(x)], with reward r(x) = 1 if p(x) > q(x) and 0
+    otherwise. TVD++ replaces r by the advantage A = (r - mean) / std. Here the expectation over x is exact, and mean
+    and std are those of r under q over all places ("normalized over the batch"). The value is -sum_v [q A] log q with
+    [.] constant; only its gradient is meaningful."""
     log_q = prediction.student.log_softmax(-1)
     with torch.no_grad():
         q = log_q.exp()
@@ -131,14 +115,9 @@ def tvd_plus_plus(prediction: DraftPrediction) -> Tensor:
 
 
 def list_mle(top: int = 10) -> Loss:
-    """Return -sum_i [z_i - logsumexp_{j >= i} z_j] over the target's `top` tokens in its order.
-
-    z are the drafter's log-weights. This is the Plackett-Luce likelihood of the order ("Listwise Approach to Learning to
-    Rank: Theory and Algorithm"), used in ViSpec's public code with 10 tokens.
-
-    Raises:
-        ValueError: There are fewer than 2 tokens.
-    """
+    """Return -sum_i [z_i - logsumexp_{j >= i} z_j] over the target's `top` tokens in its order, at least 2; z are the
+    drafter's log-weights. This is the Plackett-Luce likelihood of the order ("Listwise Approach to Learning to Rank:
+    Theory and Algorithm"), used in ViSpec's public code with 10 tokens."""
     if top < 2:
         raise ValueError(f"list_mle: expected at least 2 tokens to order, got {top}")
 
@@ -166,11 +145,7 @@ LOSSES: dict[str, Loss] = {
 
 
 def terms_of(text: str) -> tuple[tuple[float, Loss], ...]:
-    """Parse weighted terms such as "l1:10,list_mle:0.1"; a name without a weight has weight 1.
-
-    Raises:
-        ValueError: A name is unknown, or a weight is not a positive number.
-    """
+    """Parse weighted terms such as "l1:10,list_mle:0.1"; a name without a weight has weight 1."""
     terms = []
     for part in text.split(","):
         name, _, weight = (piece.strip() for piece in part.partition(":"))

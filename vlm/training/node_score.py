@@ -21,30 +21,17 @@ from mmspec.vlm.drafters.node_score import NodeScore, NodeScoreConfig
 
 @dataclass(slots=True)
 class VerifiedNodes:
-    """The drafted nodes of requests.
-
-    Attributes:
-        features: float32 [n, 3], see `NodeFilter.keeps`.
-        accepted: bool [n], whether the rule accepted them.
-    """
-
-    features: Tensor
-    accepted: Tensor
+    features: Tensor  # float32 [n, 3], see `NodeFilter.keeps`
+    accepted: Tensor  # bool [n], whether the rule accepted them
 
     @classmethod
     def joined(cls, parts: Iterable[VerifiedNodes]) -> VerifiedNodes:
-        """Concatenate several sets."""
         parts = list(parts)
         return cls(torch.cat([part.features for part in parts]), torch.cat([part.accepted for part in parts]))
 
 
 class NodeLog:
-    """A filter that keeps every node, and the state of a request that labels the nodes by the verdicts.
-
-    Attributes:
-        state: The drafter's own state of the current request.
-        nodes: Per round, the labelled nodes.
-    """
+    """A filter that keeps every node, and the state of a request that labels the nodes of a round by the verdicts."""
 
     def __init__(self) -> None:
         self.state: DraftState | None = None
@@ -58,7 +45,6 @@ class NodeLog:
         return torch.ones_like(features[..., 0], dtype=torch.bool)
 
     def chose(self, index: Tensor) -> None:
-        """Record which of the nodes were drafted, see `NodeFilter`."""
         pool = torch.cat(self.levels, 1)
         self.chosen = pool.gather(1, index[..., None].expand(-1, -1, pool.shape[-1]))
 
@@ -82,16 +68,9 @@ class NodeLog:
 def verified_nodes_of(
     model: nn.Module, drafter: ShapedDrafter, requests: Iterable[dict[str, Any]], shape: BestFirst | None = None
 ) -> VerifiedNodes:
-    """Decode requests and return the nodes of their drafts, all greedy or all sampled.
-
-    The last round of a request, which no drafter observes, is left out.
-
-    Args:
-        model: The target.
-        drafter: The drafter.
-        requests: Per request, the arguments of `generate`.
-        shape: The shape of the drafts, which later trees should have too; None for 16 nodes on 7 levels.
-    """
+    """Decode requests, arguments of `generate`, and return the nodes of their drafts, all greedy or all sampled. The
+    last round of a request, which no drafter observes, is left out. Later trees should have this `shape` too; None is
+    16 nodes on 7 levels."""
     log = NodeLog()
     drafter = drafter.with_shape(replace(shape or BestFirst(16, 7, 3), score=log))
     for request in requests:
@@ -103,12 +82,8 @@ def verified_nodes_of(
 
 
 def node_loss(logits: Tensor, accepted: Tensor) -> Tensor:
-    """Return the cross-entropy in which accepted and rejected nodes have the same total weight.
-
-    Args:
-        logits: float32 [n].
-        accepted: bool [n].
-    """
+    """Return the cross-entropy of `logits`, float32 [n], in which accepted and rejected nodes have the same total
+    weight."""
     each = F.binary_cross_entropy_with_logits(logits, accepted.float(), reduction="none")
     return (each[accepted].mean() + each[~accepted].mean()) / 2
 
@@ -116,19 +91,8 @@ def node_loss(logits: Tensor, accepted: Tensor) -> Tensor:
 def train_node_score(
     picked: VerifiedNodes, drawn: VerifiedNodes, hidden_size: int = 8, steps: int = 400, lr: float = 0.02, seed: int = 0
 ) -> NodeScore:
-    """Train the two networks on all nodes at once.
-
-    Args:
-        picked: The nodes of greedy requests.
-        drawn: The nodes of sampled requests.
-        hidden_size: The hidden units of each network.
-        steps: The steps of Adam.
-        lr: The learning rate.
-        seed: The seed of the first weights.
-
-    Raises:
-        ValueError: All nodes of a set have the same label.
-    """
+    """Train the two networks of `hidden_size` hidden units on all nodes of greedy (`picked`) and of sampled (`drawn`)
+    requests at once, by Adam."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         network = NodeScore(NodeScoreConfig(hidden_size))

@@ -20,19 +20,12 @@ from mmspec.vlm.training.teacher_scores import TeacherScores
 class Objective:
     """The sum over depths d of decay**d times the weighted sum of the terms, or its mean over the places of all depths.
 
-    EAGLE's paper trains a single step. Here every depth d is trained on the drafter's own features of depth d - 1, as in
-    "HASS" and EAGLE-3's training-time test, because drafts use those features. depths=1 is EAGLE's training, depths=2 a
-    multi-token step of ViSpec.
+    EAGLE's paper trains a single step. Here every depth d is trained on the drafter's own features of depth d - 1, as
+    in "HASS" and EAGLE-3's training-time test, because drafts use those features. depths=1 is EAGLE's training,
+    depths=2 a multi-token step of ViSpec. "mean" averages over the places of all depths, as public code does that
+    concatenates them. "sum" is larger by the number of depths, so gradients are clipped earlier."""
 
-    Args:
-        terms: Pairs of a weight and a Loss, see `losses.py`.
-        depths: The number of trained depths.
-        decay: The base of the depth weights; depth d has decay ** d.
-        over_depths: "sum" adds the depths; "mean" averages over the places of all depths, as public code does that
-            concatenates them. The sum is larger by the number of depths, so gradients are clipped earlier.
-    """
-
-    terms: tuple[tuple[float, Loss], ...]
+    terms: tuple[tuple[float, Loss], ...]  # of a weight and a Loss, see `losses.py`
     depths: int = 4
     decay: float = 0.9
     over_depths: Literal["sum", "mean"] = "sum"
@@ -45,17 +38,8 @@ class Objective:
     def __call__(
         self, drafter: nn.Module, parts: object, batch: VlmTeacherBatch, progress: float = 0.0
     ) -> tuple[Tensor, dict[str, float]]:
-        """Return the loss of a batch, a scalar with gradients, and its notes.
-
-        Args:
-            drafter: The drafter.
-            parts: The target's parts.
-            batch: The states of the batch.
-            progress: The completed share of training, for objectives that change with it.
-
-        Returns:
-            The loss, and per depth the share of places with the target's top token (`hit0`, `hit1`...).
-        """
+        """Return the loss of a batch, a scalar with gradients, and per depth the share of places with the target's top
+        token (`hit0`, `hit1`...). `progress` is the completed share of training, for objectives that change with it."""
         return self.over(predictions(drafter, parts, batch, self.depths), batch.embeds.device)
 
     def over(self, depths: Sequence[DepthPredictions], device: torch.device) -> tuple[Tensor, dict[str, float]]:
@@ -75,27 +59,18 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class DepthPredictions:
-    """The predictions of a depth, computed when they are used, a chunk of places at a time.
+    """The predictions of a depth, computed when they are used, a chunk of places at a time."""
 
-    Attributes:
-        depth: The depth, from 0.
-        count: The number of places.
-        vocabulary: The number of scores of a place.
-        predict: A function that returns the prediction at places int64 [n].
-    """
-
-    depth: int
+    depth: int  # from 0
     count: int
-    vocabulary: int
-    predict: Predict
+    vocabulary: int  # scores of a place
+    predict: Predict  # the prediction at places int64 [n]
 
     @classmethod
     def of(cls, prediction: DraftPrediction) -> Self:
-        """Return the predictions of an existing prediction."""
         return cls(prediction.depth, len(prediction.token), prediction.student.shape[-1], prediction.at)
 
     def whole(self) -> DraftPrediction:
-        """Return the prediction at all places."""
         return self.predict(torch.arange(self.count))
 
     def at(self, places: Tensor) -> Self:
@@ -103,32 +78,21 @@ class DepthPredictions:
         return replace(self, count=len(places), predict=lambda chosen: self.predict(places[chosen]))
 
     def losses(self, terms: Sequence[Loss], device: torch.device) -> TermLosses:
-        """Return the terms of a loss at every place."""
         return term_losses(self.predict, self.count, self.vocabulary, terms, device)
 
 
 def check_reach(objective: object, drafter: object) -> None:
-    """Check that the objective trains all weights of the drafter.
-
-    Args:
-        objective: An object with `depths`.
-        drafter: The drafter.
-
-    Raises:
-        ValueError: The drafter has weights for depths that the objective does not train.
-    """
+    """Check that the objective, an object with `depths`, trains all weights of the drafter."""
     if objective.depths < drafter.own_depths:
         raise ValueError(f"objective: expected depths of at least {drafter.own_depths}, as the drafter has separate weights "
                          f"for them, got {objective.depths}; train deeper, or a smaller drafter")  # fmt: skip
 
 
 def predictions(drafter: nn.Module, parts: object, batch: VlmTeacherBatch, depths: int) -> list[DepthPredictions]:
-    """Return the drafter's predictions of every answer token at each depth.
-
-    At depth d, the token is predicted by a draft that started d tokens earlier from the true pairs until then. A drafter
-    with a reduced vocabulary is compared on its own tokens at every place, as in the `speculators` library; EAGLE-3's
-    public code excludes places whose best target token is outside the vocabulary.
-    """
+    """Return the drafter's predictions of every answer token at each depth. At depth d, a draft that started d tokens
+    earlier from the true pairs until then predicts the token. A drafter with a reduced vocabulary is compared on its
+    own tokens at every place, as in the `speculators` library; EAGLE-3's public code excludes places whose best target
+    token is outside."""
     view = drafter.embedded(batch.prompt_view(parts), batch.ids)
     slots = drafter.read(view)
     origin = slots.origin

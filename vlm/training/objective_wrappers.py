@@ -21,7 +21,6 @@ class ObjectiveWrapper:
 
     @property
     def depths(self) -> int:
-        """The number of trained depths."""
         return self.objective.depths
 
 
@@ -30,19 +29,14 @@ class Glancing(ObjectiveWrapper):
     """An Objective that shows the drafter some of the target's states ("Falcon: Faster and Parallel Inference of Large
     Language Models through Enhanced Semi-Autoregressive Drafting and Custom-Designed Decoding Tree").
 
-    A pass without gradients counts the wrong tokens of the batch, averaged over the depths. In the training pass, lambda
-    times as many of the pairs that drafts read come from the target, with lambda = slope * (1 - progress) + floor. Drafts
-    read the pairs of earlier blocks, so the objective must be deeper than one block. Any drafter with blocks (`Flash`) can
-    be trained. Unlike the public code, but like the paper, any pair of an answer may be shown, not only block starts.
+    A pass without gradients counts the wrong tokens of the batch, averaged over the depths. In the training pass,
+    lambda times as many of the pairs that drafts read come from the target, with lambda = slope * (1 - progress) +
+    floor. Drafts read the pairs of earlier blocks, so the objective must be deeper than one block. Any drafter with
+    blocks (`Flash`) can be trained. Unlike the public code, but like the paper, any pair of an answer may be shown, not
+    only block starts."""
 
-    Args:
-        objective: The wrapped objective.
-        slope: 0.4 in the paper, 0.35 in the public code.
-        floor: 0 in the paper, 0.1 in the public code.
-    """
-
-    slope: float = 0.4
-    floor: float = 0.0
+    slope: float = 0.4  # 0.4 in the paper, 0.35 in the public code
+    floor: float = 0.0  # 0 in the paper, 0.1 in the public code
 
     def __post_init__(self) -> None:
         if min(self.slope, self.floor) < 0 or self.slope + self.floor > 1:
@@ -51,17 +45,7 @@ class Glancing(ObjectiveWrapper):
     def __call__(
         self, drafter: nn.Module, parts: object, batch: VlmTeacherBatch, progress: float = 0.0
     ) -> tuple[Tensor, dict[str, float]]:
-        """Return loss and notes as Objective does, with the share of shown pairs as `shown`; use torch's generator.
-
-        Args:
-            drafter: The drafter.
-            parts: The target's parts.
-            batch: The states of the batch.
-            progress: The completed share of training, 0 to 1.
-
-        Raises:
-            ValueError: The drafter has no blocks, or the objective is not deeper than the first block.
-        """
+        """Return loss and notes as Objective does, with the share of shown pairs as `shown`; use torch's generator."""
         block = getattr(drafter, "block", None)
         if block is None or self.objective.depths <= block:
             raise ValueError(
@@ -105,24 +89,21 @@ class _GlancingDrafter:
 
 @dataclass(frozen=True, slots=True)
 class RandomBlockLength(ObjectiveWrapper):
-    """An objective of a block drafter with a random block length in each step, uniform from 1 to the drafter's own.
-
-    The same head can then draft blocks of every length, see `Flash.with_block`.
-    """
+    """An objective of a block drafter with a random block length in each step, uniform from 1 to the drafter's own. The
+    same head can then draft blocks of every length, see `Flash.with_block`."""
 
     def __call__(
         self, drafter: nn.Module, parts: object, batch: VlmTeacherBatch, progress: float = 0.0
     ) -> tuple[Tensor, dict[str, float]]:
-        """Return loss and notes of the objective; the length is drawn from torch's generator."""
+        """Draw the length from torch's generator."""
         block = int(torch.randint(1, drafter.config.block + 1, ()))
         return self.objective(drafter.with_block(block), parts, batch, progress)
 
 
 @dataclass(frozen=True, slots=True)
 class SortedExits(ObjectiveWrapper):
-    """The sum of an objective over the exits of a nested drafter ("S2D: Sorted Speculative Decoding For More Efficient
-    Deployment of Nested Large Language Models"), each of which drafts with its own features.
-    """
+    """The sum of an objective over the exits of a nested drafter, each of which drafts with its own features ("S2D:
+    Sorted Speculative Decoding For More Efficient Deployment of Nested Large Language Models")."""
 
     def __call__(
         self, drafter: nn.Module, parts: object, batch: VlmTeacherBatch, progress: float = 0.0
@@ -138,22 +119,16 @@ class SortedExits(ObjectiveWrapper):
 
 @dataclass(frozen=True, slots=True)
 class SelectTokens(ObjectiveWrapper):
-    """An Objective over the places where the drafter is furthest behind a reference drafter ("AdaSPEC: Selective Knowledge
-    Distillation for Efficient Speculative Decoders").
+    """An Objective over the places where the drafter is furthest behind a reference drafter ("AdaSPEC: Selective
+    Knowledge Distillation for Efficient Speculative Decoders").
 
-    At each depth it trains the ceil(share * n) of n places with the largest gap KL(p || q) - KL(p || r). Here q, r and p
-    are the distributions of drafter, reference and target. A place that neither can learn has a small gap. The paper
-    selects among one-step predictions of a batch; here each depth selects separately, because deeper predictions are worse
-    throughout.
+    At each depth it trains the ceil(share * n) of n places with the largest gap KL(p || q) - KL(p || r). Here q, r and
+    p are the distributions of drafter, reference and target. A place that neither can learn has a small gap. The paper
+    selects among one-step predictions of a batch; here each depth selects separately, because deeper predictions are
+    worse throughout."""
 
-    Args:
-        objective: The wrapped objective.
-        reference: A frozen drafter of the same kind for the same target; in the paper it was distilled on all tokens.
-        share: The trained share of places, 0.4 in the paper's experiments; 1 trains all.
-    """
-
-    reference: nn.Module
-    share: float = 0.4
+    reference: nn.Module  # frozen, of the same kind and target; distilled on all tokens in the paper
+    share: float = 0.4  # of trained places, 0.4 in the paper's experiments; 1 trains all
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
@@ -162,11 +137,6 @@ class SelectTokens(ObjectiveWrapper):
     def __call__(
         self, drafter: nn.Module, parts: object, batch: VlmTeacherBatch, progress: float = 0.0
     ) -> tuple[Tensor, dict[str, float]]:
-        """Return loss and notes as Objective does, over the selected places.
-
-        Raises:
-            ValueError: The reference predicts at other places, as a drafter of another kind may.
-        """
         own = predictions(drafter, parts, batch, self.objective.depths)
         with torch.no_grad():
             others = predictions(self.reference, parts, batch, self.objective.depths)

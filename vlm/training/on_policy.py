@@ -20,22 +20,12 @@ from mmspec.vlm.training.teacher import Teacher, VlmTeacherBatch
 
 @dataclass(frozen=True, slots=True)
 class Teaching:
-    """The source of the tokens that a drafter is trained on.
+    """The source of the tokens that a drafter is trained on. "DistillSpec: Improving Speculative Decoding via Knowledge
+    Distillation" trains on texts of the target, of the drafter (its own continuations of the answers), or of both: a
+    number is the share of the drafter's tokens among all trained tokens."""
 
-    "DistillSpec: Improving Speculative Decoding via Knowledge Distillation" trains on texts of the target, of the drafter,
-    or of both.
-
-    Args:
-        source: "target" for the answers, "drafter" for the drafter's own continuations of them, or a number between 0 and
-            1: the share of the drafter's tokens among all trained tokens.
-        length: The tokens of a continuation.
-
-    Raises:
-        ValueError: The source is neither, or the length is below 1.
-    """
-
-    source: Literal["target", "drafter"] | float = "target"
-    length: int = 8
+    source: Literal["target", "drafter"] | float = "target"  # "target" for the answers
+    length: int = 8  # tokens of a continuation
 
     def __post_init__(self) -> None:
         whole("length", self.length, 1)
@@ -50,13 +40,8 @@ class Teaching:
         return {"target": 0.0, "drafter": 1.0}[self.source] if isinstance(self.source, str) else float(self.source)
 
     def rows(self, tokens: Sequence[int], drafted: int, seed: int) -> list[int]:
-        """Return the rows of a batch that the drafter continues.
-
-        Args:
-            tokens: The tokens of each row's answer, all of which count where the drafter does not continue it.
-            drafted: The trained tokens of a row that it continues.
-            seed: The seed of the choice.
-        """
+        """Return the rows of a batch that the drafter continues. `tokens` are those of each row's answer, all of which
+        count where the drafter does not continue it; `drafted` are the trained tokens of a row that it continues."""
         rng = random.Random(seed)
         order = rng.sample(range(len(tokens)), len(tokens))
         left = [sum(tokens[row] for row in order[count:]) for count in range(len(order) + 1)]
@@ -68,7 +53,6 @@ class Teaching:
 
 
 def share_of(text: str) -> str | float:
-    """Return the source of a text: a number where it is a number, otherwise the text itself."""
     try:
         return float(text)
     except ValueError:
@@ -79,18 +63,9 @@ class OnPolicyTeacher:
     """A function from examples to teacher batches in which the drafter has continued some answers.
 
     A continued row holds the answer up to a random token, the target's next token, and a chain that the drafter samples
-    behind it. The target judges this text, and only the drafter's tokens are trained. The continuations of a step depend
-    on the seed, the step and the weights, so a resumed run goes on exactly.
-
-    Args:
-        teacher: The target, with answers.
-        drafter: The drafter that is being trained.
-        teaching: The source of tokens.
-        seed: The seed of all choices.
-
-    Raises:
-        ValueError: The drafter drafts in blocks, which have anchors of their own.
-    """
+    behind it. The target judges this text, and only the drafter's tokens are trained. The continuations of a step
+    depend on the seed, the step and the weights, so a resumed run goes on exactly. Drafters of blocks have anchors of
+    their own and are refused."""
 
     def __init__(self, teacher: Teacher, drafter: ShapedDrafter, teaching: Teaching, seed: int = 0):
         if isinstance(drafter, BlockDrafter):
@@ -100,7 +75,6 @@ class OnPolicyTeacher:
         self.length = min(teaching.length, drafter.trained_depth or teaching.length)
 
     def __call__(self, examples: Sequence[Example], step: int) -> VlmTeacherBatch:
-        """Return the target's states on these examples in a step."""
         rng = random.Random(self.seed * 1_000_003 + step)
         answers = [list(self.teacher.answer_of(example)) for example in examples]
         rows = self.teaching.rows([len(ids) for ids in answers], self.length, rng.getrandbits(62))

@@ -25,25 +25,13 @@ _GAIN = 1.002  # the factor by which a step has to raise the likelihood of the n
 
 
 class Online:
-    """A drafter that learns between requests where the target rejected its drafts.
+    """A drafter that learns between requests where the target rejected its drafts. Paper: "Online Speculative
+    Decoding".
 
-    Paper: "Online Speculative Decoding". Exact: weights never change during a request, so a draft is drawn from
-    the recorded distribution. An object belongs to one user, since its weights remember their requests. It
-    trains a copy of the drafter, and only in `step`.
-
-    Args:
-        drafter: A drafter of the EAGLE family or of heads, such as those of `mmspec.vlm.load_drafter`.
-        every: The number of answered requests of an optimizer step. Every request is learned once.
-        lr: The learning rate of Adam.
-        keep: The most wrong places that wait for a step; the oldest requests leave first.
-
-    Attributes:
-        drafter: The trained copy, in float32.
-        requests: The number of answered requests so far, a row each.
-        steps: The number of optimizer steps so far.
-        undone: The number of steps that were undone, so that they never served.
-        lessons: The lessons that wait, the newest last.
-    """
+    Exact: weights never change during a request, so a draft is drawn from the recorded distribution. An object belongs
+    to one user, since its weights remember their requests. It trains a float32 copy of a drafter of the EAGLE family or
+    of heads, and only in `step`, after `every` answered requests, each learned once. At most `keep` wrong places wait
+    for a step; the oldest requests leave first. `undone` is the number of steps that never served."""
 
     def __init__(self, drafter: ShapedDrafter, every: int = 8, lr: float = 1e-4, keep: int = 512):
         if not isinstance(drafter, FeatureDrafter | HeadDrafter):
@@ -62,17 +50,12 @@ class Online:
         self._next: dict[str, Tensor] | None = None  # the weights behind the last step, which do not serve yet
 
     def open(self, target: TextTarget) -> OnlineState:
-        """Return the state of a request, after its prefill.
-
-        Raises:
-            ValueError: The drafter has served another target.
-        """
+        """Return the state of a request, after its prefill."""
         state = self.open_without_prefill(target)
         state.inner.prefill()
         return state
 
     def open_without_prefill(self, target: TextTarget) -> OnlineState:
-        """Return the state of a request whose prompt is read before the first draft."""
         if self._parts is not None and self._parts.model is not target.parts.model:
             raise ValueError("drafter: expected the target that its lessons come from, got another model; wrap the drafter in "
                              "a new Online")  # fmt: skip
@@ -82,18 +65,10 @@ class Online:
         return OnlineState(self, target)
 
     def step(self) -> dict[str, float] | None:
-        """Take an optimizer step for every `every` answered requests that wait.
-
-        The weights behind a step serve from the next step on, if they make the answers since then likelier; otherwise the
-        step is undone. So a drafter that has nothing to learn from its requests stays as it is.
-
-        Returns:
-            The mean `loss` before the steps, and the numbers of `requests`, `steps` and `undone` steps so far; None
-            without a step.
-
-        Raises:
-            ValueError: A request is being answered.
-        """
+        """Take an optimizer step for every `every` answered requests that wait; return the mean `loss` before the
+        steps, and the numbers of `requests`, `steps` and `undone` steps so far; None without a step. The weights behind
+        a step serve from the next step on, if they make the answers since then likelier; otherwise the step is undone.
+        So a drafter that has nothing to learn from its requests stays as it is."""
         if any(record.is_open for record in self._records):
             raise ValueError("step: expected no open request, got one that is still decoded; call it between requests")
         self._collect()
@@ -134,7 +109,6 @@ class Online:
         return float(loss.detach())
 
     def card(self) -> dict[str, Any]:
-        """Return the contents of `card.json`."""
         return {
             "kind": self.drafter.kind,
             "training": f"trained online on {self.requests} requests",
@@ -146,7 +120,6 @@ class Online:
         }
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Save the trained copy with its card; `mmspec.vlm.load_drafter` reads it."""
         self.drafter.save_pretrained(folder)
         write_json_atomic(Path(folder) / "card.json", self.card())
 
@@ -164,8 +137,6 @@ class Online:
 
 
 class OnlineState:
-    """The state of a request: the drafter's own state, and the record of its rounds."""
-
     def __init__(self, control: Online, target: TextTarget):
         self.inner = control.drafter.open_without_prefill(target)
         with torch.no_grad():
@@ -179,11 +150,9 @@ class OnlineState:
 
     @property
     def deepest(self) -> int:
-        """The most levels of a draft."""
         return self.inner.deepest
 
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
-        """Return the drafter's draft, of at most `longest` levels; None for `deepest`."""
         return self.inner.propose(target, keys, longest)
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:

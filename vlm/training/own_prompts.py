@@ -23,17 +23,9 @@ _MARK = "\u2042"
 
 @dataclass(frozen=True, slots=True)
 class PromptSettings:
-    """The settings of written prompts.
-
-    Attributes:
-        longest: The most tokens of a prompt; longer prompts are dropped.
-        batch: The number of prompts written at a time.
-        seed: The seed of sampling.
-    """
-
-    longest: int = 110
-    batch: int = 64
-    seed: int = 0
+    longest: int = 110  # most tokens of a prompt; longer prompts are dropped
+    batch: int = 64  # prompts written at a time
+    seed: int = 0  # of sampling
 
     def __post_init__(self) -> None:
         if self.longest < _SHORTEST or self.batch < 1:
@@ -48,26 +40,12 @@ def write_own_prompts(
     how: PromptSettings = PromptSettings(),
     on_batch: Callable[[int], None] = lambda done: None,
 ) -> JsonExamples:
-    """Let a chat model write prompts at temperature 1 from the opening of a user turn ("Magpie: Alignment Data Synthesis from
-    Scratch by Prompting Aligned LLMs with Nothing").
+    """Let a chat model of text write prompts at temperature 1 from the opening of a user turn ("Magpie: Alignment Data
+    Synthesis from Scratch by Prompting Aligned LLMs with Nothing"), and return the first `count` examples of the file.
 
-    A prompt is dropped if it is cut off, too short or a duplicate, or if its text gives other tokens than those sampled.
-
-    Args:
-        model: A chat model of text.
-        tokenizer: Its tokenizer, with a chat template.
-        count: The number of prompts.
-        file: A JSONL file of examples. Its prompts count, and only the missing prompts are written.
-        how: The settings.
-        on_batch: A function called after each batch with the number of prompts in the file.
-
-    Returns:
-        The first `count` examples of the file.
-
-    Raises:
-        ValueError: The model is not a chat model of text, or 20 consecutive batches contained no new prompt.
-        Stopped: SIGINT or SIGTERM came; the file contains the prompts so far.
-    """
+    A prompt is dropped if it is cut off, too short or a duplicate, or if its text gives other tokens than those
+    sampled. Prompts in `file` (JSONL) count, and only the missing prompts are written. `on_batch` gets the number of
+    prompts in the file. It fails after 20 consecutive batches without a new prompt, and stops at SIGINT or SIGTERM."""
     opening = torch.tensor([user_turn_opening(tokenizer)], device=model.device)
     file.parent.mkdir(parents=True, exist_ok=True)
     texts = [line["text"] for line in JsonExamples(file).lines] if file.exists() else []
@@ -94,11 +72,7 @@ def write_own_prompts(
 
 
 def user_turn_opening(tokenizer: Any) -> list[int]:
-    """Return the tokens before a user's first text in a chat.
-
-    Raises:
-        ValueError: There is no tokenizer with a chat template, or the template changes the text.
-    """
+    """Return the tokens before a user's first text in a chat."""
     if not is_tokenizer(tokenizer) or not getattr(tokenizer, "chat_template", None):
         raise ValueError(
             "prompts: expected a text model with a chat template, got another model; pass a file of prompts"

@@ -27,14 +27,9 @@ class PromptObjective(ObjectiveWrapper):
     """The loss of the target's distributions at prompts behind random anchors, compared with those of the text itself.
 
     The prompts of an anchor see the text up to it and each other, as probes behind the node of a draft do. Prompt i
-    (from 0) guesses the token i + 2 after the anchor. Paper: "Parallel Prompt Decoding" (arXiv 2405.18628).
+    (from 0) guesses the token i + 2 after the anchor. Paper: "Parallel Prompt Decoding" (arXiv 2405.18628)."""
 
-    Args:
-        objective: The terms and the weights of the depths.
-        anchors: The most anchors of a row.
-    """
-
-    anchors: int = 24
+    anchors: int = 24  # most of a row
 
     def __post_init__(self) -> None:
         if self.anchors < 1:
@@ -43,12 +38,7 @@ class PromptObjective(ObjectiveWrapper):
     def __call__(
         self, drafter: nn.Module, parts: Parts, batch: VlmTeacherBatch, progress: float = 0.0
     ) -> tuple[Tensor, dict[str, float]]:
-        """Return loss and notes as Objective does; anchors are drawn from torch's generator.
-
-        Raises:
-            ValueError: The target has layers that see less than the whole text, it reads more than the embeddings, or
-                the states were stored without positions.
-        """
+        """Return loss and notes as Objective does; anchors are drawn from torch's generator."""
         depths = [depth for depth in self.predictions(drafter, parts, batch) if depth.count]
         if depths:
             return self.objective.over(depths, batch.embeds.device)
@@ -72,15 +62,8 @@ class PromptObjective(ObjectiveWrapper):
 def rank_accuracies(
     objective: PromptObjective, drafter: nn.Module, parts: Parts, batches: Iterable[VlmTeacherBatch], ranks: int = 8
 ) -> Tensor:
-    """Return how often the target's best token has each rank in a drafter's distributions, float64 [K, ranks].
-
-    Args:
-        objective: The drafter's objective, whose anchors are measured.
-        drafter: The drafter.
-        parts: The target's parts.
-        batches: The target's states on texts, best on its own greedy answers.
-        ranks: The number of ranks.
-    """
+    """Return how often the target's best token has each rank in a drafter's distributions, float64 [K, ranks]. The
+    batches are best of the target's own greedy answers."""
     depths = drafter.config.prompts
     counts, places = torch.zeros(depths, ranks, dtype=torch.float64), torch.zeros(depths, 1, dtype=torch.float64)
     for batch in batches:
@@ -111,17 +94,8 @@ def _depth(
 
 
 def prompt_states(parts: Parts, batch: VlmTeacherBatch, anchor: Tensor, prompts: Tensor) -> Tensor:
-    """Return the target's states at prompts behind anchors, float [B, A, K, H], with gradients for the prompts.
-
-    Args:
-        parts: The target's parts.
-        batch: The states of the batch.
-        anchor: int64 [B, A], the tokens that prompts stand behind.
-        prompts: float [K, H].
-
-    Raises:
-        ValueError: See `PromptObjective`.
-    """
+    """Return the target's states at `prompts` [K, H] behind anchors int64 [B, A], float [B, A, K, H], with gradients
+    for the prompts."""
     position, mask = rows_behind(parts, batch, anchor, len(prompts))
     cache = read_text(parts, batch)
     embeds = prompts.to(batch.embeds).expand(*anchor.shape, -1, -1).flatten(1, 2)
@@ -132,11 +106,7 @@ def prompt_states(parts: Parts, batch: VlmTeacherBatch, anchor: Tensor, prompts:
 
 
 def rows_behind(parts: Parts, batch: VlmTeacherBatch, anchor: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the positions [B, A * K] or [axes, B, A * K] of K = `count` rows behind each anchor, and their mask.
-
-    Raises:
-        ValueError: See `PromptObjective`.
-    """
+    """Return the positions [B, A * K] or [axes, B, A * K] of K = `count` rows behind each anchor, and their mask."""
     rows, length = batch.ids.shape
     if batch.place is None:
         raise ValueError("teacher: expected the online teacher for prompts, got stored states; use online")
@@ -152,7 +122,6 @@ def rows_behind(parts: Parts, batch: VlmTeacherBatch, anchor: Tensor, count: int
 
 @torch.no_grad()
 def read_text(parts: Parts, batch: VlmTeacherBatch) -> DynamicCache:
-    """Return a cache with the keys and values of the texts."""
     cache = DynamicCache()
     mask = None if batch.padding is None else (~batch.padding).long()
     inputs = dict(inputs_embeds=batch.embeds.to(parts.dtype), position_ids=batch.place, attention_mask=mask)

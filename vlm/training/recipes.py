@@ -20,41 +20,23 @@ AnyObjective = Objective | ObjectiveWrapper | BlockObjective
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The settings of a training run apart from the data.
-
-    Args:
-        objective: The objective.
-        lr: The learning rate.
-        warmup: The warm-up as a share of the steps.
-        decay: The decay of the learning rate, see `Schedule`.
-        final_lr: The final learning rate as a share of `lr`.
-        betas: The coefficients of AdamW.
-        weight_decay: The weight decay of AdamW.
-        clip: The limit of gradients, see `Schedule`.
-        clip_by: Whether `clip` limits the norm or each value.
-        noise: The width of uniform noise on the states, see `TrainSettings`.
-        curriculum: The curriculum of texts and pictures, or None.
-        answers: "own" trains on answers that the target generates, "given" on those in the data.
-        teacher: "online" runs the target during training, "offline" stores its states before.
-        sizes: The default fields of a new drafter's config, see `new_drafter`.
-        muon: The learning rate of Muon in units of `lr`, 0 for AdamW alone, see `Schedule`.
-    """
+    """The settings of a training run apart from the data; `decay`, `clip` and `muon` as in `Schedule`."""
 
     objective: AnyObjective
     lr: float
-    warmup: float = 0.0
+    warmup: float = 0.0  # as a share of the steps
     decay: Literal["cosine", "linear", "none"] = "linear"
-    final_lr: float = 0.0
-    betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: float = 0.0
+    final_lr: float = 0.0  # as a share of `lr`
+    betas: tuple[float, float] = (0.9, 0.95)  # of AdamW
+    weight_decay: float = 0.0  # of AdamW
     clip: float = 0.5
-    clip_by: Literal["norm", "value"] = "norm"
-    noise: float = 0.0
-    curriculum: Curriculum | None = None
-    answers: Literal["own", "given"] = "own"
-    teacher: Literal["online", "offline"] = "online"
-    sizes: tuple[tuple[str, Any], ...] = ()
-    muon: float = 0.0
+    clip_by: Literal["norm", "value"] = "norm"  # norm, or each value
+    noise: float = 0.0  # the width of uniform noise on the states, see `TrainSettings`
+    curriculum: Curriculum | None = None  # of texts and pictures
+    answers: Literal["own", "given"] = "own"  # of the target, or those in the data
+    teacher: Literal["online", "offline"] = "online"  # offline stores its states before training
+    sizes: tuple[tuple[str, Any], ...] = ()  # default fields of a new drafter's config, see `new_drafter`
+    muon: float = 0.0  # learning rate in units of `lr`, 0 for AdamW alone
 
     def schedule(self, steps: int) -> Schedule:
         """Return the schedule of a run with this number of steps; a warm-up has at least a step."""
@@ -75,15 +57,7 @@ class Recipe:
 def depth_recipe(
     terms: str, *, depths: int = 1, depth_decay: float = 0.9, over_depths: Literal["sum", "mean"] = "sum", **fields: Any
 ) -> Recipe:
-    """Return a recipe with an `Objective`.
-
-    Args:
-        terms: The terms of the loss as a text, see `terms_of`.
-        depths: The number of trained depths, see `Objective`.
-        depth_decay: The decay of their weights, see `Objective`.
-        over_depths: The reduction over depths, see `Objective`.
-        **fields: The other fields of the recipe.
-    """
+    """Return a recipe with an `Objective` and other fields. `terms` is a text for `terms_of`."""
     return Recipe(Objective(terms_of(terms), depths, depth_decay, over_depths), **fields)
 
 
@@ -109,10 +83,8 @@ def block_recipe(**objective: Any) -> Recipe:
 
 
 def published_recipes() -> dict[str, Recipe]:
-    """Return the recipes of papers and public code by name; the default recipe of a kind has the kind's name.
-
-    Warm-ups are shares of the published number of steps, which may be 800,000.
-    """
+    """Return the recipes of papers and public code by name; the default recipe of a kind has the kind's name. Warm-ups
+    are shares of the published number of steps, which may be 800,000."""
     recipes = [drafter_class(kind).recipes() for kind in trained_kinds()]
     return {name: recipe for named in recipes for name, recipe in named.items()}
 
@@ -126,11 +98,10 @@ def published_recipe(name: str, drafter: ShapedDrafter) -> Recipe:
 def equal_recipe(drafter: ShapedDrafter) -> Recipe:
     """Return the recipe that all kinds share, so that a comparison measures the methods alone.
 
-    The loss is 1.0 cross-entropy + 0.2 SmoothL1 at 4 depths with weights 0.9 ** depth, on the target's own answers, with an
-    online teacher. Drafters that predict no states have no SmoothL1, drafters with more than 4 heads train all of them, and
-    block drafters train the blocks after 64 anchors per row. A method may change it further, see `prescribed` of its class.
-    The learning rate is 0.3 / hidden size: 1.2e-3 for the zoo's 256, 7e-5 for 4096.
-    """
+    The loss is 1.0 cross-entropy + 0.2 SmoothL1 at 4 depths with weights 0.9 ** depth, on the target's own answers,
+    with an online teacher. Drafters that predict no states have no SmoothL1, drafters with more than 4 heads train all
+    of them, and block drafters train the blocks after 64 anchors per row. A method may change it further, see
+    `prescribed` of its class. The learning rate is 0.3 / hidden size: 1.2e-3 for the zoo's 256, 7e-5 for 4096."""
     terms = ((1.0, cross_entropy), (0.2, smooth_l1))
     if isinstance(drafter, BlockDrafter):
         objective: AnyObjective = BlockObjective(terms[:1], anchors=64)
@@ -152,16 +123,13 @@ def equal_recipe(drafter: ShapedDrafter) -> Recipe:
 
 
 def small_model_recipe() -> Recipe:
-    """Return the recipe of a small model: the cross-entropy of the target's own answers ("FastDraft").
-
-    The last stage of "FastDraft: How to Train Your Draft" is sequence-level distillation. The learning rate is that of
-    continued training, a tenth of the rate at which such models are trained from the start.
-    """
+    """Return the recipe of a small model: the cross-entropy of the target's own answers, sequence-level distillation as
+    in the last stage of "FastDraft: How to Train Your Draft". The learning rate is that of continued training, a tenth
+    of the rate at which such models are trained from the start."""
     return depth_recipe("hard_cross_entropy", lr=2e-4, warmup=0.05, decay="cosine", final_lr=0.1, clip=1.0)
 
 
 def with_terms(objective: AnyObjective, terms: tuple[tuple[float, Loss], ...]) -> AnyObjective:
-    """Return the objective with other terms."""
     if isinstance(objective, Objective | BlockObjective):
         return replace(objective, terms=terms)
     return replace(objective, objective=with_terms(objective.objective, terms))

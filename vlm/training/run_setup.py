@@ -28,20 +28,9 @@ from mmspec.vlm.training.recipes import Recipe
 def initial_drafter(
     kind: str, model: nn.Module, sizes: dict[str, Any], start: Path | None = None, seed: int = 0
 ) -> ShapedDrafter:
-    """Return a new drafter, or the drafter saved in `start`, in float32.
-
-    Kinds with two training stages may start from the drafter of the first stage, see `warm_start` of their class.
-
-    Args:
-        kind: The kind of drafter.
-        model: The target.
-        sizes: The sizes of a new drafter, see `new_drafter`.
-        start: The folder of a saved drafter, whose reduced vocabulary remains, see `fit_vocabulary`.
-        seed: The seed of new weights.
-
-    Raises:
-        ValueError: The folder `start` has another kind of drafter.
-    """
+    """Return a new drafter, or the drafter saved in `start`, in float32. Its reduced vocabulary remains, see
+    `fit_vocabulary`. Kinds with two training stages may start from the drafter of the first stage, see `warm_start` of
+    their class. `sizes` are as in `new_drafter`."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         untrained = new_drafter(kind, model, **sizes)
@@ -58,21 +47,8 @@ def initial_drafter(
 def fit_vocabulary(
     drafter: ShapedDrafter, answers: Collection[Sequence[int]], fresh: bool
 ) -> tuple[ShapedDrafter, float]:
-    """Select the reduced vocabulary of a drafter.
-
-    A new drafter with a reduced vocabulary gets the answers' most frequent tokens. A warm-started drafter keeps its own
-    vocabulary, whose rows are already trained.
-
-    Args:
-        drafter: The drafter.
-        answers: The ids of the answers.
-        fresh: Whether the drafter is new.
-
-    Returns:
-        The drafter to train, and the share of the answers' tokens in its vocabulary.
-
-    Raises:
-        ValueError: The vocabulary contains no token of the answers.
+    """Return the drafter with its reduced vocabulary, and the share of the answers' tokens in it. A new drafter gets
+    the answers' most frequent tokens. A warm-started drafter keeps its own vocabulary, whose rows are already trained.
     """
     if fresh and hasattr(drafter, "with_answers"):
         drafter = drafter.with_answers(answers)
@@ -87,11 +63,7 @@ def fit_vocabulary(
 
 
 def check_same_run(file: Path, decides: dict[str, Any]) -> None:
-    """Write the settings of a run to `file`, or compare them with those already there.
-
-    Raises:
-        ValueError: The file has the settings of another run.
-    """
+    """Write the settings of a run to `file`, or compare them with those already there."""
     decides = json.loads(json.dumps(decides, default=str))
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -148,7 +120,6 @@ def drafter_card(
     licence: str | None,
     data_licence: str | None,
 ) -> dict[str, Any]:
-    """Return the contents of `card.json`: the target, the settings of the run, and its last figures."""
     return {
         "class": f"{type(drafter).__module__}.{type(drafter).__qualname__}",
         "kind": job.kind,
@@ -178,11 +149,7 @@ def _curriculum_entry(recipe: Recipe, batches: Batches) -> dict[str, Any] | str 
 
 
 def process_state(cpu: bool) -> Any:
-    """Return accelerate's state of the processes that train together.
-
-    Raises:
-        ValueError: accelerate is not installed.
-    """
+    """Return accelerate's state of the processes that train together."""
     try:
         from accelerate import PartialState
     except ImportError as error:

@@ -32,17 +32,8 @@ _SAVE_EVERY_S, _LOG_EVERY = 180.0, 20
 
 
 def initial_small_model(source: Path | None, model: nn.Module) -> nn.Module:
-    """Return the small model to train, in float32.
-
-    Its language model is trained. A vision tower and its projector stay as they are.
-
-    Args:
-        source: The folder of a saved model, or zoo:NAME.
-        model: The target.
-
-    Raises:
-        ValueError: There is no source, or its model cannot draft for the target.
-    """
+    """Return the small model to train, a folder or zoo:NAME, in float32. Its language model is trained. A vision tower
+    and its projector stay as they are."""
     if source is None:
         raise ValueError("start: expected the folder of a small model with the target's tokenizer, got none; name it")
     small = copy.deepcopy(load_small_model(source, model)).float().requires_grad_(False)
@@ -56,17 +47,9 @@ def initial_small_model(source: Path | None, model: nn.Module) -> nn.Module:
 
 
 class AnswerLoss:
-    """A function from examples to the cross-entropy of their answers, a scalar with gradients.
-
-    Sequence-level distillation ("Sequence-Level Knowledge Distillation", "FastDraft"): the answers are the target's.
-
-    Args:
-        small: The small model.
-        processor: The target's processor or tokenizer.
-        answers: The ids of the answers by key.
-        longest: The most tokens of an answer that count, None for all.
-        precision: "bf16" runs the model in autocast, "no" in float32.
-    """
+    """A function from examples to the cross-entropy of their answers, a scalar with gradients. Sequence-level
+    distillation ("Sequence-Level Knowledge Distillation", "FastDraft"): the answers are the target's. At most `longest`
+    tokens of an answer count, None for all. "bf16" runs the model in autocast, "no" in float32."""
 
     def __init__(
         self,
@@ -81,11 +64,7 @@ class AnswerLoss:
         self.half = precision == "bf16"
 
     def __call__(self, examples: Sequence[Example]) -> tuple[Tensor, dict[str, float]]:
-        """Return the loss and the share of tokens that the model predicts as the likeliest, `hit0`.
-
-        Raises:
-            ValueError: An example shows pictures to a text model, or has no answer.
-        """
+        """Return the loss and the share of tokens that the model predicts as the likeliest, `hit0`."""
         if not self.parts.placeholders and any(example.images for example in examples):
             raise ValueError(f"data: expected texts alone for the text model {type(self.small).__name__}, got pictures; "
                              "start from a model of the target's class")  # fmt: skip
@@ -122,30 +101,10 @@ def train_small_model(
     resume: bool = True,
     on_step: Callable[[int, dict[str, float]], None] = lambda step, notes: None,
 ) -> dict[str, float]:
-    """Train a small model, resumably; its state and its log are written to `folder`.
-
-    Args:
-        small: The model, of which the parameters that require gradients are trained in place.
-        loss: The loss of a batch of examples.
-        model: The target.
-        batches: The examples of a step.
-        folder: The folder of the run.
-        recipe: The schedule.
-        steps: The number of steps.
-        held_out: The examples on which acceptance is measured.
-        eval_every: The number of steps between measurements, 0 for none.
-        eval_tokens: The number of tokens generated for each prompt of a measurement.
-        seed: The seed of the random numbers of a step.
-        resume: Whether to continue from a saved state.
-        on_step: A function called with the step (from 1) and its figures.
-
-    Returns:
-        The last logged means.
-
-    Raises:
-        ValueError: The loss is not finite.
-        Stopped: SIGINT or SIGTERM came; the running step was finished and saved.
-    """
+    """Train the parameters of a small model that require gradients in place, resumably; its state and its log are
+    written to `folder`. SIGINT or SIGTERM stops after the running step, which is saved. Acceptance is measured on the
+    `held_out` examples every `eval_every` steps, 0 for never, with `eval_tokens` tokens a prompt. `on_step` gets the
+    step (from 1) and its figures. Return the last logged means."""
     schedule = recipe.schedule(steps)
     optimizer, state = schedule.optimizer(small), RunState(folder, small, _SAVE_EVERY_S)
     first = state.begin(optimizer, resume)

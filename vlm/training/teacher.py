@@ -20,25 +20,15 @@ ROOM = 1000  # the positions that "LongSpec" leaves free at a target's end
 
 @dataclass(slots=True)
 class VlmTeacherBatch:
-    """The target's states on a batch, whose rows may be padded on both sides.
+    """The target's states on a batch, whose rows may be padded on both sides."""
 
-    Attributes:
-        ids: int64 [B, T].
-        answer: bool [B, T], the tokens of answers.
-        embeds: float [B, T, H], the input embeddings, with vision features in place.
-        last: float [B, T, H], the states that the head reads.
-        hidden: float [B, T, F], the states that the drafter reads: `last` itself, or several levels concatenated.
-        padding: bool [B, T], the padding; None without padding.
-        place: int64 [B, T] or [A, B, T], the target's positions; None for a stored batch.
-    """
-
-    ids: Tensor
-    answer: Tensor
-    embeds: Tensor
-    last: Tensor
-    hidden: Tensor
-    padding: Tensor | None = None
-    place: Tensor | None = None
+    ids: Tensor  # int64 [B, T]
+    answer: Tensor  # bool [B, T], the tokens of answers
+    embeds: Tensor  # float [B, T, H], the input embeddings, with vision features in place
+    last: Tensor  # float [B, T, H], the states that the head reads
+    hidden: Tensor  # float [B, T, F], the states that the drafter reads: `last`, or several levels concatenated
+    padding: Tensor | None = None  # bool [B, T]; None without padding
+    place: Tensor | None = None  # int64 [B, T] or [A, B, T], the target's positions; None for a stored batch
 
     def prompt_view(self, parts: Parts) -> PromptView:
         """Return the pairs that a drafter reads."""
@@ -49,10 +39,8 @@ class VlmTeacherBatch:
         return view
 
     def with_noise(self, width: float) -> VlmTeacherBatch:
-        """Return the batch with uniform noise of `width` * 512 / length on the states that the drafter reads.
-
-        The length is that of the row without padding, as in EAGLE's public code. The noise comes from torch's generator.
-        """
+        """Return the batch with uniform noise of `width` * 512 / length on the states that the drafter reads, from
+        torch's generator. The length is that of the row without padding, as in EAGLE's public code."""
         length = self.ids.new_tensor(self.ids.shape[1]) if self.padding is None else (~self.padding).sum(1)
         scale = width * 512 / length.clamp(min=1).view(-1, 1, 1)
         return replace(self, hidden=self.hidden + (torch.rand_like(self.hidden) - 0.5) * scale)
@@ -62,16 +50,10 @@ class VlmTeacherBatch:
 def teacher_pass(
     parts: Parts, inputs: dict, answer: Tensor, levels: tuple[Level, ...] | None = None, shift: int = 0
 ) -> VlmTeacherBatch:
-    """Run the target over answered requests, with the positions that `generate` would use.
-
-    Args:
-        parts: The target's parts.
-        inputs: The inputs of the target's forward with the answers, see `with_answers`.
-        answer: bool [B, T], the tokens of answers.
-        levels: The states that the drafter reads, see `record_states`; None for the last states.
-        shift: The largest position of a moved token, see `shifted_positions`; 0 moves none. The last `ROOM` positions of
-            the target are left to answers.
-    """
+    """Run the target over the inputs of `with_answers`, with the positions of `generate` and `answer` bool [B, T].
+    `levels` are the states that the drafter reads, see `record_states`; None for the last. `shift` is the largest
+    position of a moved token, see `shifted_positions`, 0 for none; the last `ROOM` positions of the target are left to
+    answers."""
     mask = inputs.get("attention_mask")
     most = shift if parts.most_positions is None else min(shift, parts.most_positions - ROOM)
     prepared = forward_inputs(parts.model, inputs, 1, most)
@@ -84,16 +66,10 @@ def teacher_pass(
 
 
 def shifted_positions(position: Tensor, ids: Tensor, most: int) -> Tensor:
-    """Return positions of which all but the first up to four of a row are moved by the same random number.
-
-    "LongSpec" (arXiv 2502.17421) so trains the distances between tokens of long prompts on short prompts. The number
-    depends on the tokens alone, so that a run can be resumed.
-
-    Args:
-        position: int64 [B, T] or [A, B, T].
-        ids: int64 [B, T], the tokens.
-        most: The largest position after moving; rows that already reach it are not moved.
-    """
+    """Return positions, int64 [B, T] or [A, B, T], of which all but the first up to four of a row are moved by the same
+    random number, at most to `most`; rows that already reach it are not moved. "LongSpec" (arXiv 2502.17421) so trains
+    the distances between tokens of long prompts on short prompts. The number depends on the tokens alone, so that a run
+    can be resumed."""
     room = most - int(position.max())
     if room < 1:
         return position
@@ -103,14 +79,8 @@ def shifted_positions(position: Tensor, ids: Tensor, most: int) -> Tensor:
 
 
 def forward_inputs(model: nn.Module, inputs: dict, keep: int, most: int = 0) -> dict:
-    """Return the arguments of a forward pass over answered requests, with the positions that `generate` would use.
-
-    Args:
-        model: The transformers model.
-        inputs: The inputs with the answers, see `with_answers`.
-        keep: The number of last tokens whose logits are computed.
-        most: The largest position of a moved token, see `shifted_positions`; 0 moves none.
-    """
+    """Return the arguments of a forward pass over the inputs of `with_answers`, with logits of the last `keep` tokens
+    and the positions of `generate`, moved up to `most` by `shifted_positions`; 0 moves none."""
     position = shifted_positions(_positions(model, inputs), inputs["input_ids"], most)
     return model.prepare_inputs_for_generation(
         inputs["input_ids"], is_first_iteration=True, use_cache=False, logits_to_keep=keep, position_ids=position,
@@ -127,17 +97,9 @@ def _positions(model: nn.Module, inputs: dict) -> Tensor:
 
 
 class Teacher:
-    """A function from answered examples to teacher batches.
-
-    Args:
-        model: The target.
-        processor: The processor or tokenizer of the target.
-        answers: Answers by key; None for the examples' reference answers.
-        levels: The states that the drafter reads, None for the last states.
-        longest: The number of tokens to which rows are cut, None for no limit.
-        precision: "bf16" runs the target in autocast, "no" in its own dtype.
-        shift: See `teacher_pass`.
-    """
+    """A function from answered examples to teacher batches. `answers` by key are None for the examples' reference
+    answers, `levels` None for the last states. Rows are cut to `longest` tokens, None for no limit. "bf16" runs the
+    target in autocast, "no" in its own dtype. `shift` is as in `teacher_pass`."""
 
     def __init__(
         self,
@@ -155,11 +117,6 @@ class Teacher:
         self.autocast = torch.autocast(model.device.type, torch.bfloat16, enabled=precision == "bf16")
 
     def __call__(self, examples: Sequence[Example]) -> VlmTeacherBatch:
-        """Return the target's states on these examples.
-
-        Raises:
-            ValueError: An example has no answer.
-        """
         return self.over(examples, [self.answer_of(example) for example in examples])
 
     def over(
@@ -168,13 +125,8 @@ class Teacher:
         answers: Sequence[Sequence[int]],
         taught: Sequence[Sequence[bool]] | None = None,
     ) -> VlmTeacherBatch:
-        """Return the target's states on these examples with other answers.
-
-        Args:
-            examples: The examples.
-            answers: The ids of each example's answer.
-            taught: Of each answer, the tokens to train on; None for all.
-        """
+        """Return the target's states on these examples with other answers. `taught` marks the tokens of each answer to
+        train on; None for all."""
         inputs = {name: value.to(self.model.device) for name, value in encode(self.processor, examples).items()}
         pad = getattr(self.processor, "tokenizer", self.processor).pad_token_id or 0
         start = inputs["input_ids"].shape[1]
@@ -185,11 +137,6 @@ class Teacher:
             return truncate_rows(teacher_pass(self.parts, inputs, answer, self.levels, self.shift), self.longest)
 
     def answer_of(self, example: Example) -> Sequence[int]:
-        """Return the ids of an example's answer.
-
-        Raises:
-            ValueError: The example has no answer.
-        """
         if self.answers is not None:
             if not self.answers.get(example.key):
                 raise ValueError(f"answers: expected an answer for {example.key!r}, got none; generate it first")

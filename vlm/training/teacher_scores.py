@@ -14,37 +14,21 @@ from mmspec.vlm.training.chunked_losses import map_chunks
 
 @dataclass(frozen=True, slots=True)
 class TeacherScores:
-    """The target's scores at m places.
-
-    For a reduced vocabulary the scores are stored. For the whole vocabulary only the states are stored, and a call runs the
-    head over its distinct places.
-
-    Attributes:
-        head: The target's head.
-        states: float [m, H], its inputs.
-        vocabulary: int64 [k], the ascending ids of the drafter's tokens; None for all tokens.
-        scores: float32 [m, k], the log-weights of these tokens; None for all tokens.
-        mass: float32 [m], the log-probability of these tokens together; None if `overlap` is not needed.
-    """
+    """The target's scores at m places. For a reduced vocabulary the scores are stored. For the whole vocabulary only
+    the states are stored, and a call runs the head over its distinct places."""
 
     head: nn.Module
-    states: Tensor
-    vocabulary: Tensor | None = None
-    scores: Tensor | None = None
-    mass: Tensor | None = None
+    states: Tensor  # float [m, H], its inputs
+    vocabulary: Tensor | None = None  # int64 [k], the ascending ids of the drafter's tokens; None for all tokens
+    scores: Tensor | None = None  # float32 [m, k], the log-weights of these tokens; None for all tokens
+    mass: Tensor | None = None  # float32 [m], the log-probability of these tokens together; only for `overlap`
 
     @classmethod
     @torch.no_grad()
     def of(cls, head: nn.Module, states: Tensor, vocabulary: Tensor | None, with_mass: bool = False) -> Self:
-        """Return the scores of `head` at `states`.
-
-        Args:
-            head: The target's head.
-            states: float [m, H].
-            vocabulary: int64 [k], the ascending ids of the tokens to score; None for all. Only their rows of a plain linear
-                head are used, unless the mass is needed.
-            with_mass: Whether `overlap` will be called.
-        """
+        """Return the scores of `head` at states [m, H]; `with_mass` if `overlap` will be called. Only the rows of a
+        `vocabulary`, ascending ids int64 [k] or None for all, of a plain linear head are used, unless the mass is
+        needed."""
         if vocabulary is None:
             return cls(head, states)
         if not with_mass and type(head) is nn.Linear:  # any other head may do more than a product
@@ -62,12 +46,12 @@ class TeacherScores:
 
     @property
     def width(self) -> int:
-        """The number of scores of a place."""
         return _words(self.head) if self.scores is None else self.scores.shape[1]
 
     @torch.no_grad()
     def __call__(self, places: Tensor) -> Tensor:
-        """Return the log-weights at places int64 [n], float32 [n, k] or [n, V]; repeated places share a pass of the head."""
+        """Return the log-weights at places int64 [n], float32 [n, k] or [n, V]; repeated places share a pass of the
+        head."""
         if self.scores is not None:
             return self.scores[places]
         distinct, row = places.unique(return_inverse=True)
@@ -82,13 +66,8 @@ class TeacherScores:
 
     @torch.no_grad()
     def overlap(self, student: Tensor, teacher: Tensor, places: Tensor) -> Tensor:
-        """Return the probability that a token drawn by the drafter is accepted, float32 [n]: the sum of min(q, p).
-
-        Args:
-            student: float32 [n, k or V], the log-weights of the drafter.
-            teacher: float32 [n, k or V], the log-weights of the target on the same tokens.
-            places: int64 [n].
-        """
+        """Return the probability that a token drawn by the drafter is accepted at places int64 [n], float32 [n]: the
+        sum of min(q, p). Both log-weights are of the same tokens, float32 [n, k or V]."""
         p = teacher.log_softmax(-1) if self.mass is None else teacher.log_softmax(-1) + self.mass[places, None]
         return torch.minimum(student.softmax(-1), p.exp()).sum(-1)
 

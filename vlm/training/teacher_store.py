@@ -24,25 +24,14 @@ TeacherFunction = Callable[[Sequence[Example]], VlmTeacherBatch]
 
 @dataclass(frozen=True, slots=True)
 class TeacherStore:
-    """Teacher batches in a folder, each in a numbered safetensors file.
-
-    States are stored in float16, or in bfloat16 if they exceed its range, and read as float32. Embeddings that equal rows
-    of the table, as those of text do, are looked up again instead of stored.
-
-    Attributes:
-        folder: The folder of the files.
-        embed: The target's token embeddings; None stores all embeddings.
-    """
+    """Teacher batches in a folder, each in a numbered safetensors file. States are stored in float16, or in bfloat16 if
+    they exceed its range, and read as float32. Embeddings that equal rows of the table `embed`, as those of text do,
+    are looked up again instead of stored; None stores all."""
 
     folder: Path
     embed: nn.Module | None = None
 
     def __call__(self, number: int) -> VlmTeacherBatch:
-        """Return the batch of this number.
-
-        Raises:
-            ValueError: The batch is not stored, or its file is damaged.
-        """
         path = self.path(number)
         tensors = read_tensors(path)
         missing = _NEEDED - set(tensors) or ("embeds" not in tensors and self.embed is None)
@@ -79,19 +68,8 @@ class TeacherStore:
         make: Callable[[int], VlmTeacherBatch],
         on_batch: Callable[[int], None] = lambda n: None,
     ) -> int:
-        """Store the batches that are missing, so that an interrupted store is completed.
-
-        Args:
-            numbers: The numbers of the batches.
-            make: A function that returns the batch of a number.
-            on_batch: A function called with every number, in order, when its batch is stored.
-
-        Returns:
-            The number of new batches.
-
-        Raises:
-            Stopped: SIGINT or SIGTERM came; the running batch was finished.
-        """
+        """Store the batches that are missing, so that an interrupted store is completed, and return how many were new.
+        `on_batch` gets every number, in order. SIGINT or SIGTERM stops after the running batch."""
         created = 0
         with stop_requests() as request:
             for number in numbers:
@@ -107,31 +85,23 @@ class TeacherStore:
         return created
 
     def path(self, number: int) -> Path:
-        """Return the file of a batch."""
         return self.folder / f"{number:07d}.safetensors"
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers of the stored batches."""
         return tuple(sorted(int(path.stem) for path in self.folder.glob("[0-9]*.safetensors")))
 
     @property
     def megabytes(self) -> float:
-        """The size of the stored batches on disk."""
+        """On disk."""
         return sum(self.path(number).stat().st_size for number in self.numbers) / 1e6
 
 
 def batches_of_steps(
     teacher: TeacherFunction, batches: Batches, store: TeacherStore | None, on_batch: Callable[[int, int], None]
 ) -> Callable[[int], VlmTeacherBatch]:
-    """Return a function from a step to its teacher batch.
-
-    Args:
-        teacher: A function that runs the target over examples.
-        batches: The examples of every step.
-        store: The store, which is filled here with all batches; None runs the target at every step.
-        on_batch: A function called with the number of stored batches and the total.
-    """
+    """Return a function from a step to its teacher batch. The store is filled here with all batches, and `on_batch`
+    gets the number of stored batches and the total; None runs the target at every step."""
     if store is None:
         return lambda step: teacher(batches[batches.number(step)])
     needed = batches.needed
@@ -147,18 +117,8 @@ def _half(states: Tensor) -> Tensor:
 
 @torch.no_grad()
 def check_image_dependence(teach: TeacherFunction, examples: Sequence[Example]) -> None:
-    """Check that the target's states depend on the pictures.
-
-    The first example with pictures is compared with a copy whose pictures are inverted; the states of the answer must
-    differ.
-
-    Args:
-        teach: A function that runs the target over examples.
-        examples: The examples.
-
-    Raises:
-        ValueError: The states are equal, so the target does not see the picture.
-    """
+    """Check that the target's states depend on the pictures: those of the answer must differ between the first example
+    with pictures and a copy whose pictures are inverted."""
     shown = next((example for example in examples if example.images), None)
     if shown is None:
         return

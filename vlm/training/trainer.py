@@ -29,31 +29,16 @@ TeacherBatches = Callable[[int], VlmTeacherBatch]
 
 @dataclass(frozen=True, slots=True)
 class TrainSettings:
-    """The settings of a training.
-
-    Args:
-        schedule: The schedule and the optimizer settings.
-        objective: The objective.
-        precision: "bf16" trains in autocast, "no" in float32.
-        noise: The width of uniform noise on the states (0.2 in EAGLE's code, see `VlmTeacherBatch.with_noise`), 0 for none.
-        eval_every: The number of steps between measurements of acceptance, 0 for none.
-        eval_tokens: The number of tokens generated for each prompt of a measurement.
-        eval_length: The number of draft tokens in a measurement.
-        save_every_s: The seconds between saves of the state.
-        log_every: The number of steps between log lines.
-        seed: The seed of all random numbers in a step.
-    """
-
     schedule: Schedule
     objective: Objective
-    precision: str = "bf16"
-    noise: float = 0.0
-    eval_every: int = 0
-    eval_tokens: int = 64
-    eval_length: int = 7
-    save_every_s: float = 180.0
-    log_every: int = 20
-    seed: int = 0
+    precision: str = "bf16"  # "bf16" trains in autocast, "no" in float32
+    noise: float = 0.0  # width of uniform noise on the states (0.2 in EAGLE's code, see `with_noise`), 0 for none
+    eval_every: int = 0  # steps between measurements of acceptance, 0 for none
+    eval_tokens: int = 64  # generated for each prompt of a measurement
+    eval_length: int = 7  # draft tokens in a measurement
+    save_every_s: float = 180.0  # seconds between saves of the state
+    log_every: int = 20  # steps between log lines
+    seed: int = 0  # of all random numbers in a step
 
     def __post_init__(self) -> None:
         if self.precision not in ("bf16", "no"):
@@ -90,31 +75,14 @@ def train_drafter(
     resume: bool = True,
     on_step: Callable[[int, dict[str, float]], None] = lambda step, notes: None,
 ) -> dict[str, float]:
-    """Minimise the objective over `teacher_batches(step)`.
+    """Minimise the objective over `teacher_batches(step)`, a deterministic function so that a run can be resumed. The
+    drafter is trained in place.
 
-    The state is saved in `folder/state.safetensors`, the log in `folder/log.jsonl` (loss, and accept_length when measured).
-    Under `accelerate launch`, every process uses the teacher batches of its own steps and the gradients are averaged. If
-    all rows have equally many places, this equals a single process with all rows.
-
-    Args:
-        drafter: The drafter, which is trained in place.
-        model: The target.
-        processor: The target's processor or tokenizer.
-        teacher_batches: A deterministic function from a step to its teacher batch, so that a run can be resumed.
-        folder: The folder of the run.
-        settings: The settings of the training.
-        held_out: The examples on which acceptance is measured.
-        resume: Whether to continue from a saved state.
-        on_step: A function called with the step (from 1) and its figures.
-
-    Returns:
-        The last logged means.
-
-    Raises:
-        ValueError: accelerate is not installed, the objective leaves depths of the drafter untrained, or the loss is not
-            finite.
-        Stopped: SIGINT or SIGTERM came to any process; the running step was finished and the state saved.
-    """
+    The state is saved in `folder/state.safetensors`, the log in `folder/log.jsonl` (loss, and accept_length when
+    measured on `held_out`). Under `accelerate launch`, every process uses the teacher batches of its own steps and the
+    gradients are averaged. If all rows have equally many places, this equals a single process with all rows. SIGINT or
+    SIGTERM to any process stops after the running step. `on_step` gets the step (from 1) and its figures. Return the
+    last logged means."""
     check_reach(settings.objective, drafter)
     try:
         from accelerate import Accelerator, DistributedDataParallelKwargs

@@ -17,10 +17,8 @@ from mmspec.vlm.training.teacher import VlmTeacherBatch
 
 @dataclass(frozen=True, slots=True)
 class TransferObjective(PromptObjective):
-    """The loss of the target's distributions at transferred states behind random anchors, see `PromptObjective`.
-
-    Paper: "Parallel Decoding via Hidden Transfer for Lossless Large Language Model Acceleration" (arXiv 2404.12022).
-    """
+    """The loss of the target's distributions at transferred states behind random anchors, see `PromptObjective`. Paper:
+    "Parallel Decoding via Hidden Transfer for Lossless Large Language Model Acceleration" (arXiv 2404.12022)."""
 
     def states(self, drafter: nn.Module, parts: Parts, batch: VlmTeacherBatch, anchor: Tensor) -> Tensor:
         """Return the target's states [B, A, K, H] at the states transferred from anchors int64 [B, A]."""
@@ -30,18 +28,8 @@ class TransferObjective(PromptObjective):
 def transferred_states(
     parts: Parts, batch: VlmTeacherBatch, anchor: Tensor, maps: Tensor, starts: tuple[int, ...]
 ) -> Tensor:
-    """Return the target's last states at transferred states, float [B, A, K, H], with gradients for the maps.
-
-    Args:
-        parts: The target's parts.
-        batch: The states of the batch.
-        anchor: int64 [B, A], the tokens whose states are mapped.
-        maps: float [K, H, H].
-        starts: Per map, the layer that its states enter.
-
-    Raises:
-        ValueError: See `PromptObjective`.
-    """
+    """Return the target's last states at states mapped by `maps` [K, H, H] from anchors int64 [B, A], float [B, A, K,
+    H], with gradients for the maps. `starts` are the layers that the states of each map enter."""
     count, order = len(maps), sorted(set(starts))
     position, mask = rows_behind(parts, batch, anchor, count)
     with record_states(parts.decoder, tuple(order)) as seen:

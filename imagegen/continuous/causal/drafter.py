@@ -20,19 +20,9 @@ from mmspec.methods import MethodParts, method
 
 @dataclass(frozen=True, slots=True)
 class SmallCausal:
-    """Drafts chains of tokens with a smaller causal model. Exact under the rules "gaussian_block" and "reflection".
-
-    "Accelerated Diffusion Models via Speculative Sampling". Both heads use the noise of the position and the same
-    number of steps. Given that noise, each model's token is a Gaussian of the last step. Where a table gives the scale,
-    both Gaussians have the same scale, and the paper's rules couple them. The pipeline refuses temperature 0.
-
-    Args:
-        model: The smaller model.
-        length: The number of drafted tokens.
-
-    Raises:
-        ValueError: The length is below 1 or, on use, a head's last step is no such Gaussian.
-    """
+    """Drafts chains of tokens with a smaller causal model ("Accelerated Diffusion Models via Speculative Sampling").
+    Exact under the rules "gaussian_block" and "reflection". Given the shared noise, each token is a Gaussian of the
+    last step, of the same scale where a table gives it; the rules couple both. The pipeline refuses temperature 0."""
 
     model: CausalTransformer
     length: int = 4
@@ -55,14 +45,9 @@ class SmallCausal:
 
 
 class SmallCausalState:
-    """The drafting of a request. Between rounds the cache holds the class and the committed tokens before the root.
+    """Between rounds the cache holds the class and the committed tokens before the root."""
 
-    Attributes:
-        passes: The forward passes of the small model.
-        every_round: True, because the small model never reads a token behind which it did not draft.
-    """
-
-    every_round = True
+    every_round = True  # the small model never reads a token behind which it did not draft
 
     def __init__(self, settings: SmallCausal, target: CausalTarget, head: Head):
         self.model, self.length, self.head, self.passes = settings.model, settings.length, head, 0

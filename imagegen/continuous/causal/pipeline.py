@@ -1,5 +1,3 @@
-"""The pipeline of a causal model of continuous tokens, and its folder."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -60,11 +58,7 @@ class CausalModel:
         return None if self.vae is not None else NO_PIXELS
 
     def prepare(self, prompts: object) -> Tensor:
-        """Convert a label or several labels 0..class_num - 1, or -1 for no class, to a condition.
-
-        Raises:
-            ValueError: The prompts are anything else.
-        """
+        """Convert a label or several labels 0..class_num - 1, or -1 for no class, to a condition."""
         return class_labels(prompts, self.transformer.config.class_num, NO_CLASS).to(self.device)
 
     @torch.no_grad()
@@ -129,7 +123,6 @@ class CausalRequest(PipelineRequest):
 
 
 def _draft(weights: str, pipe: ContinuousARPipeline) -> ContinuousARPipeline:
-    """Load the smaller pipeline that a text names."""
     return fitted_pipeline(
         from_zoo(weights) or ContinuousARPipeline.from_pretrained(weights), ContinuousARPipeline, pipe
     )
@@ -155,24 +148,15 @@ class ContinuousARPipeline(BasePipeline):
         self.model, self.guidance_scale = CausalModel(transformer, vae), _scale("guidance_scale", guidance_scale)
 
     def decoding(self, text: Any) -> Any:
-        """Return the decoding that a text such as "small:gamma=4@FOLDER" names; an object is returned unchanged.
-
-        Raises:
-            ValueError: As `parse`, or the smaller pipeline is not available.
-        """
+        """Return the decoding that a text such as "small:gamma=4@FOLDER" names; an object is returned unchanged."""
         return decoding_from_text(text, self, "continuous", "causal")
 
     def tokens(self, target: CausalTarget) -> Tensor:
-        """Return the tokens float32 [B, L, d]."""
         return target.values
 
     @classmethod
     def from_pretrained(cls, path_or_repo: str | Path) -> Self:
-        """Load the pipeline of a folder.
-
-        Raises:
-            ValueError: The folder is no pipeline, or a file is damaged.
-        """
+        """Load the pipeline of a folder."""
         folder = folder_of(path_or_repo)
         with naming(folder):
             index = read_json(folder / INDEX)
@@ -207,10 +191,6 @@ def _scale(name: str, value: float) -> float:
 
 
 def causal_from_state_dict(sd: Mapping[str, Tensor], config: CausalConfig | Mapping[str, Any]) -> CausalTransformer:
-    """Return the model of tensors and a config, in eval mode.
-
-    Raises:
-        ValueError: The tensors do not fit the config.
-    """
+    """Return the model of tensors and a config, in eval mode."""
     config = CausalConfig.of(config)
     return fill_from_state_dict(sketch(lambda: CausalTransformer(config), len(sd), "config"), sd)

@@ -16,26 +16,10 @@ from mmspec.imagegen.target import RasterTarget
 
 
 class CausalTarget(RasterTarget):
-    """A batch of images that is generated in raster order, with values float32 [B, L, d].
-
-    Given the noise of all steps but a drawn last step, a token's distribution is the Gaussian of the last step, which
-    the evidence holds. So the rules for Gaussians are exact for a drafter that shares the noise. A head without noise
-    in its last step has scale 0: it decodes plainly, and no draft can be verified against it.
-
-    Args:
-        model: The transformer.
-        labels: int64 [B].
-        head: The denoising steps.
-        noise: The noise of positions.
-        temperature: The factor on the head's noise.
-        scale: The scale s of classifier-free guidance, for all tokens.
-        listener: The progress callback.
-        head_sampling: The sampler of heads, None for plain sampling. Its random numbers belong to positions too.
-        keys: The keys of the request, which speculation over head time needs.
-
-    Attributes:
-        head_calls: The number of sequential calls of heads so far.
-    """
+    """A batch of images in raster order, values float32 [B, L, d], labels int64 [B]. Given the noise of all steps but a
+    drawn last step, a token's distribution is the last step's Gaussian, which the evidence holds. So rules for
+    Gaussians are exact for a drafter that shares the noise. A head without noise there has scale 0, and no draft can be
+    verified against it. Random numbers of `head_sampling` belong to positions; speculation needs `keys`."""
 
     greedy = False
     not_finite = "expected finite tokens, got NaN or Inf"
@@ -85,13 +69,7 @@ class CausalTarget(RasterTarget):
         return Evidence(mean=mean.masked_fill(bad[..., None], 0), scale=width.masked_fill(bad[..., None], 1), bad=bad)
 
     def draw(self, head: Head, z: Tensor, index: Tensor) -> Trajectory:
-        """Return the trajectories of values, rows [B * N].
-
-        Args:
-            head: Any head of these tokens.
-            z: [C * B, N, width], the head's conditions.
-            index: int64 [B, N], the indices of the values.
-        """
+        """Return the trajectories [B * N] of any head, of z [C * B, N, width] at the values' indices int64 [B, N]."""
         initial, noise = (x.flatten(0, 1) for x in self.noise.at(index))
         z, scale = z.flatten(0, 1).unflatten(0, (self.copies, -1)), None
         if self.paired:

@@ -26,39 +26,20 @@ HeadKind = Literal["diffusion", "sde"]
 
 @dataclass(frozen=True, slots=True)
 class CausalConfig:
-    """The sizes of a causal model. No checkpoint of this kind is published; the names are ours.
+    """The sizes of a causal model. No checkpoint of this kind is published; the names are ours."""
 
-    Args:
-        grid: The tokens per side of the image.
-        token_dim: d, the width of a token.
-        width: The width of the transformer.
-        depth: The number of layers.
-        heads: The number of attention heads.
-        mlp_ratio: The hidden width of the MLPs over the width.
-        class_num: The number of classes; labels are 0..class_num - 1, and -1 for no class.
-        head: "diffusion" is MAR's head, "sde" a flow whose steps have a scale from a table.
-        head_depth: The depth of the head's MLP.
-        head_width: The width of the head's MLP.
-        head_steps: The denoising steps of a sample.
-        span: The span of the "sde" head, see `SDEHead`; at 1 its last step is drawn.
-        norm_eps: The epsilon of the norms.
-
-    Raises:
-        ValueError: The sizes do not fit together.
-    """
-
-    grid: int = 16
-    token_dim: int = 16
+    grid: int = 16  # tokens per side
+    token_dim: int = 16  # d
     width: int = 768
     depth: int = 12
     heads: int = 12
-    mlp_ratio: float = 4.0
-    class_num: int = 1000
-    head: HeadKind = "sde"
+    mlp_ratio: float = 4.0  # hidden width of the MLPs over the width
+    class_num: int = 1000  # labels are 0..class_num - 1, and -1 for no class
+    head: HeadKind = "sde"  # "diffusion" is MAR's head, "sde" a flow whose steps have a scale from a table
     head_depth: int = 6
     head_width: int = 1024
-    head_steps: int = 20
-    span: float = 1.0
+    head_steps: int = 20  # denoising steps of a sample
+    span: float = 1.0  # of the "sde" head, see `SDEHead`; at 1 its last step is drawn
     norm_eps: float = 1e-6
 
     def __post_init__(self) -> None:
@@ -81,21 +62,13 @@ class CausalConfig:
 
     @classmethod
     def of(cls, config: CausalConfig | Mapping[str, Any]) -> CausalConfig:
-        """Return the config of a mapping of field names.
-
-        Raises:
-            ValueError: A field is unknown, or a value has a wrong type.
-        """
         return from_fields(cls, config, (), "a causal model of continuous tokens")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every field in the form that `of` reads."""
         return asdict(self)
 
 
 class CausalAttention(nn.Module):
-    """Causal attention, or attention under a bias, with an optional KV cache."""
-
     def __init__(self, width: int, heads: int):
         super().__init__()
         self.heads = heads
@@ -111,8 +84,6 @@ class CausalAttention(nn.Module):
 
 
 class CausalBlock(nn.Module):
-    """Attention and MLP, each with a norm before it and a residual."""
-
     def __init__(self, config: CausalConfig):
         super().__init__()
         self.norm1 = nn.LayerNorm(config.width, eps=config.norm_eps)
@@ -126,11 +97,8 @@ class CausalBlock(nn.Module):
 
 
 class CausalTransformer(nn.Module):
-    """The causal variant of "Autoregressive Image Generation without Vector Quantization".
-
-    The state z of position i sees the class and the tokens before i, and a head draws token i from it. The caller
-    provides positions and cache. Position 0 is the class, position i the token i - 1.
-    """
+    """The causal variant of "Autoregressive Image Generation without Vector Quantization". z of position i sees the
+    class (position 0) and the tokens before i (token i - 1 is at position i), and a head draws token i from it."""
 
     def __init__(self, config: CausalConfig):
         super().__init__()
@@ -147,11 +115,7 @@ class CausalTransformer(nn.Module):
                 nn.init.normal_(table, std=0.02)
 
     def head(self, steps: str | int | None = None) -> Head:
-        """Return the head with a number of denoising steps, None for the config's.
-
-        Raises:
-            ValueError: The heads do not support the number.
-        """
+        """Return the head with a number of denoising steps, None for the config's."""
         steps, config = self.config.head_steps if steps is None else steps, self.config
         if config.head == "diffusion":
             return DiffusionHead(self.net, diffusion(steps))
@@ -168,22 +132,12 @@ class CausalTransformer(nn.Module):
     def forward(
         self,
         x: Tensor,
-        position: Tensor,
-        bias: Tensor | None = None,
-        cache: SlotPool | None = None,
+        position: Tensor,  # int64 [R, N] or [N]
+        bias: Tensor | None = None,  # additive [R or 1, 1, N, slots + N]; None shows all, or by `causal`
+        cache: SlotPool | None = None,  # N new slots are written, which the caller counts
         causal: bool = False,
     ) -> Tensor:
-        """Return z [R, N, width].
-
-        Args:
-            x: [R, N, width], the output of `embed` or `token_embed`.
-            position: int64 [R, N] or [N].
-            bias: The additive mask [R or 1, 1, N, slots + N]; None shows all tokens, or with `causal` those up to the
-                position.
-            cache: The KV cache, into which the N new slots are written (the caller counts them); None for a pass
-                without a cache.
-            causal: Whether attention is causal without a bias.
-        """
+        """Return z [R, N, width] of x [R, N, width], the output of `embed` or `token_embed`."""
         x = x + self.position[position]
         for number, block in enumerate(self.blocks):
             x = block(x, bias, cache, number, causal)
@@ -196,18 +150,8 @@ class CausalTransformer(nn.Module):
 
 
 def flow_loss(velocity: Velocity, tokens: Tensor, t: Tensor, noise: Tensor, z: Tensor) -> Tensor:
-    """Return the squared error of the velocity at x_t = (1 - t) noise + t token per row, float [R].
-
-    "Flow Matching for Generative Modeling". The true velocity is token - noise. The minimum is its mean given x_t, the
-    field that `SDEHead` follows.
-
-    Args:
-        velocity: The network.
-        tokens: float [R, d].
-        t: float [R], from 0 (noise) to 1 (token).
-        noise: float [R, d].
-        z: [R, width], the conditions.
-    """
+    """Return the squared error float [R] of the velocity at x_t = (1 - t) noise + t token [R, d], t float [R], given z
+    [R, width]. "Flow Matching for Generative Modeling": `SDEHead` follows the mean of token - noise given x_t."""
     x = noise + t[:, None] * (tokens - noise)
     return (velocity(x, 1000 * t, z).float() - (tokens - noise)).square().mean(-1)
 
@@ -215,15 +159,8 @@ def flow_loss(velocity: Velocity, tokens: Tensor, t: Tensor, noise: Tensor, z: T
 def causal_loss(
     model: CausalTransformer, tokens: Tensor, labels: Tensor, drawn: torch.Generator, copies: int = 4
 ) -> Tensor:
-    """Return the loss of the model's head at every token, float [copies * B * L].
-
-    Args:
-        model: The model.
-        tokens: float [B, L, d], the clean tokens.
-        labels: int64 [B], -1 for no class.
-        drawn: The CPU generator of times and noise.
-        copies: The draws of time and noise for each condition.
-    """
+    """Return the loss of the head at every token, float [copies * B * L], of clean tokens float [B, L, d] and labels
+    int64 [B], -1 for no class. `drawn` is the CPU generator; `copies` counts draws of time and noise per condition."""
     z, clean = (x.flatten(0, 1).repeat(copies, 1) for x in (model.training_z(labels, tokens), tokens))
     noise = torch.randn(clean.shape, generator=drawn).to(tokens.device)
     if model.config.head == "sde":

@@ -48,16 +48,11 @@ class Relaxation:
 
 
 def published_relaxation() -> Relaxation:
-    """Return the public code's setting."""
     return Relaxation(42.0, "published")
 
 
 def log_scale(law: Gaussian, temperature: float) -> Tensor:
-    """Return float64 [..., d], the log of the standard deviation, temperature included.
-
-    Raises:
-        ValueError: The temperature is 0.
-    """
+    """Return float64 [..., d], the log of the standard deviation, temperature included."""
     if not temperature > 0:
         raise ValueError(
             f"temperature: expected a number above 0, got {temperature}; without noise there are no densities"
@@ -66,10 +61,7 @@ def log_scale(law: Gaussian, temperature: float) -> Tensor:
 
 
 def log_density(value: Tensor, law: Gaussian, temperature: float, relaxation: float = 1.0) -> Tensor:
-    """Return float64 [...], the log density of a step's Gaussian at a value [..., d], without its constant.
-
-    Distances are divided by `relaxation`; the normaliser is not.
-    """
+    """Return float64 [...] at values [..., d], without the constant; `relaxation` divides distances only."""
     scale = log_scale(law, temperature)
     distance = (value.double() - law.mean.double()) / scale.exp() / relaxation
     return -(distance.square() / 2 + scale).sum(-1)
@@ -84,19 +76,9 @@ def log_determinants(draft: Trajectory, target: Trajectory, kind: Determinants) 
 def log_ratio(
     value: Tensor, draft: Trajectory, target: Trajectory, relaxation: Relaxation, temperature: float = 1.0
 ) -> Tensor:
-    """Return the log of CSpD's acceptance ratio, float64 [...]; a draft passes with probability min(1, ratio). Relaxed.
-
-    "Continuous Speculative Decoding for Autoregressive Image Generation": ratio = S p(x_0 | x_1^p) / q(x_0 | x_1^q).
-    Each model is on its own trajectory, both under the same noise. S = prod sigma_q / prod sigma_p over all steps but
-    the last.
-
-    Args:
-        value: float [..., d], the drafted token x_0.
-        draft: The drafter's trajectory.
-        target: The target's trajectory.
-        relaxation: See `Relaxation`.
-        temperature: The sampler's factor on standard deviations.
-    """
+    """Return log(ratio), float64 [...], of tokens x_0 float [..., d]; a draft passes with min(1, ratio). Relaxed.
+    "Continuous Speculative Decoding for Autoregressive Image Generation": ratio = S p(x_0 | x_1^p) / q(x_0 | x_1^q),
+    each on its own trajectory under the same noise. S = prod sigma_q / prod sigma_p over all steps but the last."""
     p = log_density(value, target.last, temperature, relaxation.temperature)
     q = log_density(value, draft.last, temperature, relaxation.temperature)
     return log_determinants(draft, target, relaxation.determinants) + p - q
@@ -105,10 +87,8 @@ def log_ratio(
 def log_residual(
     proposal: Tensor, draft: Trajectory, target: Trajectory, relaxation: Relaxation, temperature: float = 1.0
 ) -> Tensor:
-    """Return the log probability, float64 [...], that a proposal from the target's last step replaces a rejected token.
-
-    It is [S p - q]+ / (S p), and -inf where that is 0. The relaxation temperature is not used, as in the public code.
-    """
+    """Return log([S p - q]+ / (S p)), float64 [...], with which a proposal from the target's last step replaces a
+    rejected token; -inf at 0. The relaxation temperature is not used, as in the public code."""
     p, q = (log_density(proposal, trajectory.last, temperature) for trajectory in (target, draft))
     return log1mexp(q - p - log_determinants(draft, target, relaxation.determinants))
 
@@ -130,23 +110,9 @@ def residual_sample(
     relaxation: Relaxation,
     temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """Draw a token from [S p - q]+ normalised, by rejection.
-
-    Proposals x = mu_p + sigma_p noise come from the target's last step, and the first that passes is accepted. A row in
-    which none passes gets the target's own aligned sample, which is a draw from the target and not from the residual.
-    No state is recomputed, and no row depends on another.
-
-    Args:
-        draft: The drafter's trajectory.
-        target: The target's trajectory.
-        noise: float [tries, ..., d], standard normal.
-        uniform: float [tries, ...].
-        relaxation: See `Relaxation`.
-        temperature: The sampler's factor on standard deviations.
-
-    Returns:
-        The tokens float [..., d], and the number of tries int64 [...], 0 where none passed.
-    """
+    """Draw tokens float [..., d] from [S p - q]+ normalised, with the tries int64 [...], 0 where none passed. Proposals
+    are x = mu_p + sigma_p noise of the target's last step (noise [tries, ..., d], uniform [tries, ...]). Where none
+    passes, the row gets the target's own aligned sample, which is no draw from the residual."""
     last = target.last
     proposal = last.mean.double() + log_scale(last, temperature).exp() * noise
     passed = uniform.double().log() < log_residual(proposal, draft, target, relaxation, temperature)

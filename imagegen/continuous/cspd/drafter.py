@@ -98,7 +98,6 @@ class CSpD(Schedules):
 
     @property
     def name(self) -> str:
-        """The name in tables."""
         cache = [] if self.cache is None else [self.cache.name]
         return ", ".join([f"cspd {self.window} {self.gamma}", *self.parts, *cache])
 
@@ -135,12 +134,6 @@ class CSpD(Schedules):
 
 
 class CSpDState:
-    """The drafting of a request.
-
-    Attributes:
-        passes: The forward passes of the drafter so far.
-    """
-
     def __init__(self, settings: CSpD, target: MaskedTarget):
         model = settings.drafter
         if (model.total, model.dim) != (target.total, target.model.dim):

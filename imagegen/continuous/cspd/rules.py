@@ -19,23 +19,12 @@ _OWN_DRAW = OwnDraw()
 
 
 class TrajectoryRatio(Rule):
-    """Accepts a drafted token with probability min(1, ratio), see `log_ratio`. Relaxed.
-
-    "Continuous Speculative Decoding for Autoregressive Image Generation". The ratio replaces that of the tokens'
-    densities, which is intractable, and a relaxation temperature divides its distances. A rejected token becomes the
-    first accepted of `tries` proposals from the target's last step, or the target's own aligned sample
-    (`residual_sample`). Without drafts the target's own draw is emitted. The exact setting is `OwnWithin(0)`;
-    `Relaxation` says when the ratio itself is exact.
-
-    Args:
-        relaxation: See `Relaxation`.
-        truncate: Whether nothing behind the step of the first rejection is settled; otherwise every token is accepted
-            or rejected alone, as in the public code.
-        tries: The most proposals for a rejected token.
-
-    Raises:
-        ValueError: There is less than 1 try, or on use the sampler temperature is 0.
-    """
+    """Accepts a drafted token with probability min(1, ratio), see `log_ratio`. Relaxed. "Continuous Speculative
+    Decoding for Autoregressive Image Generation". The ratio replaces that of the tokens' densities, which is
+    intractable. A rejected token becomes the first accepted of `tries` proposals, see `residual_sample`. With
+    `truncate` nothing behind the step of the first rejection is settled; otherwise each token counts alone, as in the
+    public code. Without drafts the target's own draw is emitted. `OwnWithin(0)` is exact; for the ratio see
+    `Relaxation`."""
 
     name = "cspd (relaxed)"
     exact = False
@@ -79,19 +68,9 @@ def open_correction(value: Tensor, put: Tensor) -> Tensor:
 
 
 class OwnWithin(Rule):
-    """Emits the target's own draws up to the first step with a draft farther away than eps. Relaxed for eps above 0.
-
-    The target shares its noise with the drafter and draws every token given the drafts before it. The own draw of the
-    first far step is the last that is emitted, as all drafts before it were close enough. Later tokens are drawn given
-    drafts that differ from the output by up to eps. With 0 the output is plain decoding's for the same noise.
-
-    Args:
-        eps: The Euclidean distance of a token, 0 or more.
-        plain: Whether the target's draws are those of plain decoding; a schedule may relax them.
-
-    Raises:
-        ValueError: eps is out of range.
-    """
+    """Emits the target's own draws up to the first step with a draft farther than eps (Euclidean). Relaxed for eps
+    above 0. The target shares its noise with the drafter and draws every token given the drafts before it, within eps
+    of the output. With 0 the output is plain decoding's, unless a schedule relaxes the draws (`plain` False)."""
 
     proven_for = frozenset({("gaussian", "without_replacement"), ("none", "none")})
     reads = "mean"

@@ -16,16 +16,10 @@ Context = Literal["prefix", "drafts"]
 
 
 class WindowTarget(MaskedTarget):
-    """A target that scores a window of drafted tokens in a single pass.
-
-    A verdict's correction is NaN where nothing is settled; elsewhere it also replaces an accepted draft. Values that
-    are not finite stop no row where they depend on rejected drafts.
-
-    Args:
-        context: The tokens that condition a node. "prefix": the verified tokens alone, for the whole window, as in
-            CSpD's public code. "drafts": also the drafts of all earlier steps of the window, with a row per step, as in
-            the paper. Only "drafts" verifies a token against the distribution of plain decoding.
-    """
+    """A target that scores a window of drafted tokens in a single pass. A verdict's correction is NaN where nothing is
+    settled; elsewhere it also replaces an accepted draft. Values that are not finite stop no row where they depend on
+    rejected drafts. With context "prefix" nodes see the verified tokens alone, as in CSpD's public code. With "drafts"
+    also those of earlier steps, a row per step, as in the paper: only so is plain decoding's distribution verified."""
 
     def __init__(self, *args: object, context: Context, **settings: object):
         super().__init__(*args, **settings)
@@ -53,12 +47,8 @@ class WindowTarget(MaskedTarget):
 
 
 class StepwiseTarget(WindowTarget):
-    """The target for tolerance 0, whose output is plain decoding's bit for bit.
-
-    A single large pass over all steps would round differently. A step is verified given the drafts of the earlier
-    steps, as long as the drafts of some row all equal its own draws. A round runs a pass per settled step, and the
-    statistics count it as a single pass.
-    """
+    """The target for tolerance 0, bit for bit plain decoding's output: a single pass would round differently. A step is
+    verified given earlier drafts while some row's all equal its own draws. Statistics count a single pass per round."""
 
     @torch.no_grad()
     def score(self, draft: Draft) -> TokenEvidence:

@@ -14,30 +14,17 @@ from mmspec.imagegen.continuous.masked_target import MaskedTarget
 
 @dataclass(slots=True)
 class WindowDraft(Draft):
-    """Drafted tokens in the order in which plain decoding would decide them; node 0 is padding.
+    """Drafted tokens in the order in which plain decoding would decide them; node 0 is padding."""
 
-    Attributes:
-        step: int64 [B, N], the window's step that decides a node, from 0 up; -1 at padding.
-        steps: The number of steps.
-        trajectory: The drafter's trajectory of each node's value, rows [B, N].
-        temperature: The sampler's temperature, for both models.
-    """
-
-    step: Tensor | None = None
-    steps: int = 0
-    trajectory: Trajectory | None = None
-    temperature: float = 1.0
+    step: Tensor | None = None  # int64 [B, N], the window's step that decides a node, from 0 up; -1 at padding
+    steps: int = 0  # the number of steps
+    trajectory: Trajectory | None = None  # the drafter's, of each node's value, rows [B, N]
+    temperature: float = 1.0  # the sampler's, for both models
 
 
 def settled_nodes(draft: WindowDraft, keep: Tensor, truncate: bool) -> Tensor:
-    """Return bool [B, N], the nodes whose token a verdict settles.
-
-    Args:
-        draft: The window.
-        keep: bool [B, N], the accepted nodes.
-        truncate: False settles all nodes. True settles those of all steps up to the first step with a rejected node.
-            Tokens of a step are drawn independently of each other, so none of that step is lost.
-    """
+    """Return bool [B, N], the nodes that a verdict on `keep` bool [B, N] settles; with `truncate` those up to the first
+    step with a rejection. Tokens of a step are drawn independently, so none of it is lost."""
     drafted = draft.step >= 0
     if not truncate:
         return drafted
@@ -55,17 +42,11 @@ def reshape_rows(drawn: Trajectory, shape: tuple[int, ...]) -> Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """The steps of a window. Rows fill columns from the left, so that a column's meaning does not depend on other rows.
+    """The steps of a window. Rows fill columns from the left, so that a column's meaning does not depend on other rows."""
 
-    Attributes:
-        position: int64 [B, N], the positions in the order in which they are revealed, L behind a row's end.
-        step: int64 [B, N], the window's step that decides each position, -1 behind the end.
-        counts: The number of positions per step and row.
-    """
-
-    position: Tensor
-    step: Tensor
-    counts: list[list[int]]
+    position: Tensor  # int64 [B, N] in the order in which they are revealed, L behind a row's end
+    step: Tensor  # int64 [B, N], the window's step that decides each position, -1 behind the end
+    counts: list[list[int]]  # positions per step and row
 
     def columns(self, step: int) -> tuple[Tensor, Tensor]:
         """Return the columns of a step's positions, int64 [B, n], and whether each exists, bool [B, n]."""

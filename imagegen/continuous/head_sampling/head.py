@@ -12,15 +12,8 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Gaussian:
-    """The distribution of a denoising step.
-
-    Attributes:
-        mean: float32 [R, d].
-        log_scale: float32 [R, d], the log of the standard deviation before temperature.
-    """
-
-    mean: Tensor
-    log_scale: Tensor
+    mean: Tensor  # float32 [R, d]
+    log_scale: Tensor  # float32 [R, d], the log of the standard deviation before temperature
 
 
 class StepTables:
@@ -36,80 +29,40 @@ class StepTables:
 
 
 class Head(Protocol):
-    """The interface of heads: from a condition to the Gaussians of T denoising steps.
+    """The interface of heads: from a condition to the Gaussians of T denoising steps."""
 
-    Attributes:
-        steps: T, the steps of a sample; step T - 1 is the first and step 0 the last.
-        dim: d, the width of a token.
-        network_variance: Whether log_scale depends on the network's output.
-        last_noise: Whether step 0 adds noise; otherwise the token is the mean of that step.
-    """
-
-    steps: int
-    dim: int
-    network_variance: bool
-    last_noise: bool
+    steps: int  # T; step T - 1 is the first and step 0 the last
+    dim: int  # d, the width of a token
+    network_variance: bool  # whether log_scale depends on the network's output
+    last_noise: bool  # whether step 0 adds noise; otherwise the token is its mean
 
     def thinned(self, steps: int) -> Head:
-        """Return the head with fewer steps, evenly spaced among its own; its own number returns the head itself.
-
-        Raises:
-            ValueError: The number is below 2 or above the head's.
-        """
+        """Return the head with fewer steps, evenly spaced among its own; its own number returns the head itself."""
 
     def about(self, z: Tensor) -> Any:
-        """Return the shared computation of all steps of R tokens.
-
-        Args:
-            z: [R, width], or [2, R, width] (conditional, null) under guidance.
-        """
+        """Return the shared part of all steps, of z [R, width], or [2, R, width] (conditional, null) if guided."""
 
     def gaussian(self, x: Tensor, step: Tensor | int, about: Any, guidance: Tensor | None = None,
                  row: Tensor | None = None) -> Gaussian:  # fmt: skip
-        """Return the distribution of the state after `step`, given the state before it.
-
-        Args:
-            x: float [n, d], the states.
-            step: An int, or int64 [n] where states are at different steps.
-            about: The result of `about`.
-            guidance: float [n], the scale of each state, None for the conditional branch alone.
-            row: int64 [n], the token of each state; None for a single state per token.
-        """
+        """Return the law after `step` (int, or int64 [n]) of states x float [n, d]. `guidance` float [n] None is the
+        conditional branch alone; `row` int64 [n] is the token of each state, None for a state per token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """The denoising trajectory of R tokens.
+    """The denoising trajectory of R tokens."""
 
-    Attributes:
-        value: float32 [R, d], x_0.
-        last: The distribution of x_0 given x_1.
-        state: float32 [R, d], x_1.
-        log_det: float32 [R], log standard deviations with temperature, summed over dims and the steps above 0.
-    """
-
-    value: Tensor
-    last: Gaussian
-    state: Tensor
-    log_det: Tensor
+    value: Tensor  # float32 [R, d], x_0
+    last: Gaussian  # of x_0 given x_1
+    state: Tensor  # float32 [R, d], x_1
+    log_det: Tensor  # float32 [R], log standard deviations with temperature, summed over dims and the steps above 0
 
 
 def sample(
     head: Head, z: Tensor, initial: Tensor, noise: Tensor, *, guidance: Tensor | None = None, temperature: float = 1.0
 ) -> Trajectory:
-    """Draw a token per row by ancestral sampling: x' = mean + temperature * scale * noise at every step.
-
-    Args:
-        head: The head.
-        z: The conditions, as in `Head.about`.
-        initial: float [R, d], x_T.
-        noise: float [R, T, d], entry t for step t; that of step 0 is read only with `last_noise`.
-        guidance: The scales, as in `Head.gaussian`.
-        temperature: 0 or more; log_det is -inf at 0.
-
-    Raises:
-        ValueError: The noise has another shape.
-    """
+    """Draw a token per row, x' = mean + temperature * scale * noise at every step, from `initial` x_T float [R, d].
+    Entry 0 of `noise` float [R, T, d] is read only with `last_noise`; log_det is -inf at temperature 0."""
     shape = (len(initial), head.steps, head.dim)
     if noise.shape != shape:
         raise ValueError(
@@ -131,17 +84,11 @@ def sample(
 
 @dataclass(frozen=True, slots=True)
 class DraftedSteps:
-    """The distributions of the next K steps: each has the mean pull x + shift, with x the state before it.
+    """The distributions of the next K steps: each has the mean pull x + shift, with x the state before it."""
 
-    Attributes:
-        pull: float [R, K, 1].
-        shift: float [R, K, d].
-        log_scale: float [R, K, d], before temperature.
-    """
-
-    pull: Tensor
-    shift: Tensor
-    log_scale: Tensor
+    pull: Tensor  # float [R, K, 1]
+    shift: Tensor  # float [R, K, d]
+    log_scale: Tensor  # float [R, K, d], before temperature
 
 
 class StepDrafter(Protocol):
@@ -159,36 +106,20 @@ class StepDrafter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CleanPrediction:
-    """A predicted clean token.
-
-    Attributes:
-        clean: float [R, d], the predicted x_0.
-        share: float [R, d], the position of the log scale between its bounds.
-    """
-
-    clean: Tensor
-    share: Tensor
+    clean: Tensor  # float [R, d], the predicted x_0
+    share: Tensor  # float [R, d], the position of the log scale between its bounds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CleanTokenDrafter:
-    """A step drafter that stores the predicted clean token, for heads with the mean pull[t] x_t + push[t] x_0.
-
-    That is DDPM's posterior mean. In the time of stochastic localization the stored value is the drift, whose
-    increments are exchangeable ("Diffusion Models are Secretly Exchangeable: Parallelizing DDPMs via Autospeculation").
-
-    Args:
-        pull: float [T], by respaced step.
-        push: float [T], by respaced step.
-        low: float [T], the lower bound of the log scale before temperature.
-        high: float [T], the upper bound; equal to `low` for heads whose scale is a table. Otherwise the position
-            between the bounds is stored too.
-    """
+    """Stores the predicted clean token, for heads with the mean pull[t] x_t + push[t] x_0 (float [T]), as DDPM's. In
+    the time of stochastic localization that is the drift, whose increments are exchangeable ("Diffusion Models are
+    Secretly Exchangeable: Parallelizing DDPMs via Autospeculation")."""
 
     pull: Tensor
     push: Tensor
-    low: Tensor
-    high: Tensor
+    low: Tensor  # the lower bound of the log scale before temperature
+    high: Tensor  # the upper bound, equal to `low` for heads whose scale is a table
 
     def read(self, law: Gaussian, x: Tensor, step: Tensor) -> CleanPrediction:
         clean = (law.mean - self._at(self.pull, step, x) * x) / self._at(self.push, step, x)

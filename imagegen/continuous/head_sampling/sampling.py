@@ -20,29 +20,16 @@ from mmspec.methods import method
 
 
 class Noise(Protocol):
-    """The interface of noise sources.
-
-    Attributes:
-        steps: T of the head.
-        dim: d of the head.
-    """
-
-    steps: int
-    dim: int
+    steps: int  # T of the head
+    dim: int  # d of the head
 
     def at(self, position: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the initial states float32 [B, K, d] and the noise float32 [B, K, T, d] of positions int64 [B, K].
-
-        Entry t of the noise is for step t.
-        """
+        """Return initial states float32 [B, K, d] and noise float32 [B, K, T, d], by step, of positions int64 [B, K]."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedNoise:
-    """Noise that is regenerated from the seeds of the rows at every use.
-
-    A head with more steps has the same noise at the steps of a shorter head, counted from the last step.
-    """
+    """Noise regenerated from the rows' seeds at each use; heads of different lengths share their last steps."""
 
     keys: Keys
     steps: int
@@ -55,15 +42,7 @@ class KeyedNoise:
 
 
 class GivenNoise:
-    """Noise that was drawn elsewhere.
-
-    Args:
-        initial: float [B, L, d].
-        noise: float [B, L, T, d].
-
-    Raises:
-        ValueError: The shapes do not belong together or, on use, the number of rows is another.
-    """
+    """Noise that was drawn elsewhere: initial float [B, L, d] and noise float [B, L, T, d]."""
 
     def __init__(self, initial: Tensor, noise: Tensor):
         if initial.dim() != 3 or noise.dim() != 4 or noise.shape[:2] != initial.shape[:2] or (
@@ -84,25 +63,15 @@ class GivenNoise:
 
 @dataclass(slots=True)
 class HeadRequest:
-    """R tokens to draw.
+    """R tokens to draw."""
 
-    Attributes:
-        z: float [C, R, width], the conditions.
-        initial: float [R, d].
-        noise: float [R, T, d].
-        guidance: float [R], the scales, or None.
-        temperature: The factor on the noise.
-        keys: The keys, a row for each of R.
-        calls: The sequential calls of the head so far.
-    """
-
-    z: Tensor
-    initial: Tensor
-    noise: Tensor
-    guidance: Tensor | None
+    z: Tensor  # float [C, R, width], the conditions
+    initial: Tensor  # float [R, d]
+    noise: Tensor  # float [R, T, d]
+    guidance: Tensor | None  # float [R], the scales
     temperature: float
-    keys: Keys | None = None
-    calls: int = 0
+    keys: Keys | None = None  # a row for each of R
+    calls: int = 0  # sequential calls of the head so far
 
     def rows(self, chosen: Tensor) -> HeadRequest:
         guidance = None if self.guidance is None else self.guidance[chosen]
@@ -139,11 +108,7 @@ class HeadSampling:
         return self.annealing is None
 
     def check(self, temperature: float) -> None:
-        """Check that there is noise to speculate on: without it a step has no distribution.
-
-        Raises:
-            ValueError: The window is above 1 at temperature 0.
-        """
+        """Check that there is noise to speculate on: without it a step has no distribution."""
         if self.window > 1 and not temperature > 0:
             raise ValueError(f"temperature: expected a number above 0 to speculate over head time, got {temperature}; use a "
                              "window of 1")  # fmt: skip
@@ -152,16 +117,7 @@ class HeadSampling:
         self, steps: Sequence[GenerationStep], total: int, most: int, windows: Sequence[int] | None = None
     ) -> Tensor | None:
         """Return int64 [total], the denoising steps by rank in the order; None where every token has the same number.
-
-        Args:
-            steps: The plan.
-            total: The number of tokens.
-            most: The number of steps with noise.
-            windows: See `Annealing.by_rank`.
-
-        Raises:
-            ValueError: The annealing has more than `most` steps.
-        """
+        `most` counts the steps with noise; `windows` is as in `Annealing.by_rank`."""
         if self.annealing is None:
             return None
         if self.annealing.first > most:

@@ -14,8 +14,6 @@ Velocity = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class TimedVelocity(Protocol):
-    """A velocity at the timesteps of a schedule, such as a `TimedMLP`."""
-
     def about(self, z: Tensor) -> Any: ...
 
     def __call__(self, x: Tensor, step: Tensor | int, about: Any, row: Tensor | None = None) -> Tensor: ...
@@ -28,24 +26,11 @@ class Network(Protocol):
 
 
 class SDEHead:
-    """A `Head` over a velocity field v(x, t | z), t from 0 (noise) to 1 (token), stepped by Euler-Maruyama.
-
-    "NextStep-1: Toward Autoregressive Image Generation with Continuous Tokens at Scale". A step of dt is x' = x + (v +
-    (1 - t) score) dt + sqrt(2 (1 - t) dt) noise. The score of the path x_t = (1 - t) noise + t token is (t v - x) / (1
-    - t). Such steps cover [0, span]. Below span 1 a plain step x' = x + (1 - span) v follows. It adds no noise, so no
-    distribution of the token given x_1 is left for verification. NextStep-1 uses 20 steps to 0.96. With span 1 the last
-    step adds noise too, sqrt(2) dt. Guidance steers the velocity: null + s (conditional - null).
-
-    Args:
-        net: The network of the velocity, such as a `DenoisingMLP` with d outputs.
-        dim: d.
-        steps: The number of noisy steps.
-        span: The share of the time that noisy steps cover.
-        device: The device of the tables.
-
-    Raises:
-        ValueError: There are fewer than 2 steps in all, or the span is outside (0, 1].
-    """
+    """A `Head` over a velocity v(x, t | z), t from 0 (noise) to 1 (token), stepped by Euler-Maruyama. "NextStep-1:
+    Toward Autoregressive Image Generation with Continuous Tokens at Scale". A step is x' = x + (v + (1 - t) score) dt +
+    sqrt(2 (1 - t) dt) noise. The score of the path x_t = (1 - t) noise + t token is (t v - x) / (1 - t). Such steps
+    cover [0, span]; below span 1 a plain step x' = x + (1 - span) v follows. It has no noise, so no distribution given
+    x_1 is left to verify. NextStep-1 uses 20 steps to 0.96. Guidance: null + s (conditional - null)."""
 
     network_variance = False
 

@@ -1,7 +1,4 @@
-"""Speculation over head time: a head drafts its own denoising steps and verifies them in a single call.
-
-Two exact couplings verify a drafted state: reflection for equal scales, a ratio of densities for predicted scales.
-"""
+"""Speculation over head time: a head drafts its own denoising steps and verifies them in a single call."""
 
 from __future__ import annotations
 
@@ -20,15 +17,8 @@ PROPOSALS = 32  # the proposals of a batch
 
 @dataclass(frozen=True, slots=True)
 class DiagonalNormal:
-    """A Gaussian with independent components.
-
-    Attributes:
-        mean: float64 [..., d].
-        scale: float64 [..., d].
-    """
-
-    mean: Tensor
-    scale: Tensor
+    mean: Tensor  # float64 [..., d]
+    scale: Tensor  # float64 [..., d]
 
     def log_density(self, value: Tensor) -> Tensor:
         """Return float64 [...], the log density at a value [..., d] without its constant."""
@@ -40,11 +30,8 @@ class DiagonalNormal:
 
 class ReflectionCoupling:
     """The reflection-maximal coupling of two Gaussians of the same scale. Exact: a rejected value's mirror image has
-    distribution p.
-
-    "Accelerated Diffusion Models via Speculative Sampling". Exact. It accepts with probability 2 Phi(-|D| / 2), where D
-    is the distance of the means in units of each component's scale. No residual is sampled.
-    """
+    distribution p. "Accelerated Diffusion Models via Speculative Sampling". It accepts with probability 2 Phi(-|D| /
+    2), where D is the distance of the means in units of each component's scale. No residual is sampled."""
 
     def probability(self, value: Tensor, q: DiagonalNormal, p: DiagonalNormal) -> Tensor:
         """Return float64 [...], min(1, p / q) at the drafted values float64 [..., d]."""
@@ -56,12 +43,9 @@ class ReflectionCoupling:
 
 
 class RatioCoupling:
-    """A coupling of any two Gaussians by the ratio of their densities: accepts with min(1, (1 - SLACK) p / q). Exact.
-
-    The residual p - min(q, (1 - SLACK) p) is drawn by rejection from p; a proposal passes with 1 - min(q / p, 1 -
-    SLACK). Without the slack a rejection between nearly equal Gaussians, which is rare, could need any number of tries;
-    with it the number has a geometric tail. "Coupling of Particle Filters" and others make the same trade.
-    """
+    """A coupling of any two Gaussians: accepts with min(1, (1 - SLACK) p / q). Exact. The residual p - min(q, (1 -
+    SLACK) p) is drawn by rejection from p; a proposal passes with 1 - min(q / p, 1 - SLACK). The slack gives the number
+    of tries a geometric tail between nearly equal Gaussians ("Coupling of Particle Filters" and others)."""
 
     def probability(self, value: Tensor, q: DiagonalNormal, p: DiagonalNormal) -> Tensor:
         """Return float64 [...], the acceptance probability of the drafted values float64 [..., d]."""
@@ -93,53 +77,24 @@ SAME_SCALE = 1e-5  # relative; a table read twice agrees to rounding
 
 @dataclass(frozen=True, slots=True)
 class SpeculativeSample:
-    """The result of `speculate`.
-
-    Attributes:
-        trajectory: The trajectory, as plain sampling returns it.
-        calls: The sequential calls of the head; T in plain sampling.
-        evaluated: The rows over all calls; R T in plain sampling.
-        accepted: int64 [R], the number of accepted drafted steps.
-        probability: float64 [R, T], the acceptance probability of a step's draft; NaN for steps without a verified
-            draft.
-    """
-
     trajectory: Trajectory
-    calls: int
-    evaluated: int
-    accepted: Tensor
-    probability: Tensor
+    calls: int  # sequential calls of the head; T in plain sampling
+    evaluated: int  # rows over all calls; R T in plain sampling
+    accepted: Tensor  # int64 [R], accepted drafted steps
+    probability: Tensor  # float64 [R, T], of a step's draft; NaN for steps without a verified draft
 
 
 def speculate(
     head: Head, z: Tensor, initial: Tensor, noise: Tensor, uniform: Tensor, step_drafter: StepDrafter, *, window: int = 4,
     guidance: Tensor | None = None, temperature: float = 1.0, keys: Keys | None = None,
 ) -> SpeculativeSample:  # fmt: skip
-    """Sample R tokens in fewer calls of the head. Exact: every state has the distribution of plain sampling.
-
-    "Diffusion Models are Secretly Exchangeable: Parallelizing DDPMs via Autospeculation". A round drafts window - 1
-    steps from the last valid state's prediction and evaluates all states in a single call. Drafts up to the first
-    rejection are accepted. The rejected draft is replaced by its mirror image (heads with a table of scales) or by a
-    residual draw; if all are accepted, a further step follows. So a round makes 1 to `window` steps, the first round 1.
-    The last step is never drafted, because no step follows it. This accept step is outside `mmspec.core.rules`, whose
-    verdicts cover all rows once a round: here each row is at its own step.
-
-    Args:
-        head: The head.
-        z: float [R, width], or [2, R, width] under guidance.
-        initial: float [R, d].
-        noise: float [R, T, d], by step index.
-        uniform: float [R, T] in [0, 1), a number per drafted step.
-        step_drafter: The drafter of the next steps.
-        window: The states that a call evaluates per row; 1 is plain sampling.
-        guidance: float [R], the scales, or None.
-        temperature: The factor on every standard deviation.
-        keys: The keys, a row for each of R; needed where the head predicts its scale.
-
-    Raises:
-        ValueError: The window is below 1, the temperature is 0 with drafts, keys are missing, or `step_drafter`
-            disagrees with a head's table of scales.
-    """
+    """Sample R tokens in fewer calls of the head. Exact: every state has the distribution of plain sampling. "Diffusion
+    Models are Secretly Exchangeable: Parallelizing DDPMs via Autospeculation". A round drafts window - 1 steps from the
+    last valid state's prediction and evaluates all states in a single call. The first rejected draft is replaced by its
+    mirror image (heads with a table of scales) or by a residual draw; if all are accepted, a further step follows. The
+    last step is never drafted. Rows are at their own steps, which the verdicts of `mmspec.core.rules` cannot express. z
+    is [R, width], or [2, R, width] under guidance float [R]; `initial` float [R, d]; `noise` float [R, T, d], `uniform`
+    float [R, T] in [0, 1). Heads that predict their scale need `keys`."""
     if window < 1:
         raise ValueError(f"window: expected at least 1 state, got {window}; 1 is plain sampling")
     if window > 1 and not temperature > 0:

@@ -41,17 +41,7 @@ NO_PIXELS = "vae: expected an autoencoder for pixels, got none; give the pipelin
 
 
 class MARModel:
-    """A `MaskedModel` over MAR and its autoencoder.
-
-    Args:
-        transformer: The transformer.
-        vae: The autoencoder; None where only tokens are needed.
-        captions: The encoder from texts to features and mask, see `CaptionEncoder`; None where the model knows classes
-            alone.
-
-    Raises:
-        ValueError: Transformer and autoencoder, or caption encoder, do not belong together.
-    """
+    """A `MaskedModel` over MAR, its autoencoder and its `CaptionEncoder`, each None where it is not needed."""
 
     name = "MAR"
 
@@ -76,15 +66,7 @@ class MARModel:
         return None if self.vae is not None else NO_PIXELS
 
     def prepare(self, prompts: object) -> Tensor:
-        """Convert prompts to the conditions of a request.
-
-        Args:
-            prompts: A label or several labels 0..class_num - 1, or -1 for no class. With a caption encoder also texts,
-                whose conditions are features float [B, buffer_size, caption_dim].
-
-        Raises:
-            ValueError: The prompts are anything else.
-        """
+        """Convert labels 0..class_num - 1, -1 for none, or texts to features float [B, buffer_size, caption_dim]."""
         texts = [prompts] if isinstance(prompts, str) else prompts
         if self.captions is not None and isinstance(texts, Sequence) and texts and isinstance(texts[0], str):
             return self._features(texts)
@@ -122,25 +104,13 @@ class MARModel:
 
     @torch.no_grad()
     def decode(self, tokens: Tensor) -> Tensor:
-        """Return the pixels of tokens.
-
-        Raises:
-            ValueError: There is no autoencoder.
-        """
         config = self.transformer.config
         return decode_tokens(self._autoencoder(), tokens, config.patch_size, config.grid)
 
     @torch.no_grad()
     def encode(self, images: Tensor, noise: Tensor | None = None) -> Tensor:
-        """Return tokens float32 [B, L, d] of images.
-
-        Args:
-            images: [B, 3, H, W] in -1..1.
-            noise: Standard normal in the shape of the latents, for a draw from the posterior; None for its mean.
-
-        Raises:
-            ValueError: There is no autoencoder, or the images have another size.
-        """
+        """Return tokens float32 [B, L, d] of images [B, 3, H, W] in -1..1. `noise`, standard normal in the shape of the
+        latents, draws from the posterior; None gives its mean."""
         config, vae = self.transformer.config, self._autoencoder()
         if images.dim() != 4 or images.shape[1:] != (3, config.img_size, config.img_size):
             raise ValueError(f"images: expected [B, 3, {config.img_size}, {config.img_size}], got {tuple(images.shape)}; crop "
@@ -156,16 +126,10 @@ class MARModel:
 
 
 def null_conditions(labels: Tensor) -> Tensor:
-    """Return the conditions of no class, or of no caption, for the same number of rows."""
     return torch.full_like(labels, NO_CLASS) if labels.dim() == 1 else torch.zeros_like(labels)
 
 
 def check_pair(config: MARConfig, vae: AutoencoderKL) -> None:
-    """Check that transformer and autoencoder belong together.
-
-    Raises:
-        ValueError: They do not.
-    """
     channels, stride = vae.config.latent_channels, 2 ** (len(vae.config.block_out_channels) - 1)
     if (channels, stride) != (config.vae_embed_dim, config.vae_stride):
         raise ValueError(f"vae: expected {config.vae_embed_dim} channels at a stride of {config.vae_stride}, got {channels} "

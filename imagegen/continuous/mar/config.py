@@ -1,5 +1,3 @@
-"""Sizes of a MAR model under the published field names."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -24,44 +22,26 @@ LEFT_OUT = ("mask_ratio_min", "label_drop_prob", "attn_dropout", "proj_dropout",
 
 @dataclass(frozen=True, slots=True)
 class MARConfig:
-    """The sizes of a MAR model under their published names.
+    """The sizes of a MAR model under their published names."""
 
-    Args:
-        img_size: The pixels per side of the image.
-        vae_stride: The pixels per side of a latent cell.
-        patch_size: The latent cells per side of a token.
-        mlp_ratio: The hidden width of the MLPs over the width.
-        vae_embed_dim: The channels of the latent.
-        class_num: The number of classes.
-        buffer_size: The positions in front of the image that hold the class.
-        diffloss_d: The blocks of the diffusion head.
-        diffloss_w: The width of the diffusion head.
-        num_sampling_steps: The default steps of the head, see `kept_timesteps`.
-        norm_eps: The epsilon of every layer norm outside the head.
-        caption_dim: The width of caption features, a feature per buffer position; 0, as published, for classes alone.
-
-    Raises:
-        ValueError: The sizes do not fit together.
-    """
-
-    img_size: int = 256
-    vae_stride: int = 16
-    patch_size: int = 1
+    img_size: int = 256  # pixels per side
+    vae_stride: int = 16  # pixels per side of a latent cell
+    patch_size: int = 1  # latent cells per side of a token
     encoder_embed_dim: int = 1024
     encoder_depth: int = 16
     encoder_num_heads: int = 16
     decoder_embed_dim: int = 1024
     decoder_depth: int = 16
     decoder_num_heads: int = 16
-    mlp_ratio: float = 4.0
+    mlp_ratio: float = 4.0  # hidden width of the MLPs over the width
     vae_embed_dim: int = 16
     class_num: int = 1000
-    buffer_size: int = 64
-    diffloss_d: int = 3
-    diffloss_w: int = 1024
-    num_sampling_steps: str | int = "100"
-    norm_eps: float = 1e-6
-    caption_dim: int = 0
+    buffer_size: int = 64  # the positions in front of the image that hold the class
+    diffloss_d: int = 3  # the blocks of the diffusion head
+    diffloss_w: int = 1024  # the width of the diffusion head
+    num_sampling_steps: str | int = "100"  # the head's default, see `kept_timesteps`
+    norm_eps: float = 1e-6  # of every layer norm outside the head
+    caption_dim: int = 0  # a feature per buffer position; 0, as published, for classes alone
 
     def __post_init__(self) -> None:
         sizes = ("img_size", "vae_stride", "patch_size", "encoder_embed_dim", "encoder_depth", "encoder_num_heads",
@@ -89,7 +69,6 @@ class MARConfig:
 
     @property
     def grid(self) -> int:
-        """Tokens per side of the image."""
         return self.img_size // (self.vae_stride * self.patch_size)
 
     @property
@@ -104,20 +83,12 @@ class MARConfig:
 
     @classmethod
     def of(cls, config: MARConfig | Mapping[str, Any]) -> MARConfig:
-        """Return the config of a mapping of published field names; fields of training and sampling are ignored.
-
-        Raises:
-            ValueError: A field is unknown, or a value has a wrong type.
-        """
+        """Return the config of published field names; fields of training and sampling are ignored."""
         return from_fields(cls, config, LEFT_OUT, "a MAR model")
 
     @classmethod
     def preset(cls, name: str, **other: Any) -> MARConfig:
-        """Return the config of a published size: B, L or H (also written "MAR-B"...), with other fields changed.
-
-        Raises:
-            ValueError: The name is unknown.
-        """
+        """Return the config of a published size: B, L or H (also written "MAR-B"...), with other fields changed."""
         key = name.removeprefix("MAR-")
         if key not in SIZES:
             raise ValueError(f"name: expected one of {', '.join(SIZES)}, got {name!r}; use one of these")
@@ -127,5 +98,4 @@ class MARConfig:
         return cls(**{**same, "diffloss_d": blocks, "diffloss_w": inner, **other})
 
     def to_dict(self) -> dict[str, Any]:
-        """Return every field in the form that `of` reads."""
         return asdict(self)

@@ -15,31 +15,18 @@ _OFFSET, _MOST_NOISE = 0.008, 0.999
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Diffusion:
-    """Tables of T steps, float64 [T] on the CPU, index 0 the cleanest.
+    """Tables of T steps, float64 [T] on the CPU, index 0 the cleanest."""
 
-    Attributes:
-        timestep_map: int64 [T], the index in the training schedule, which is the network's input.
-        betas: beta.
-        alphas_cumprod: alpha-bar.
-        alphas_cumprod_prev: The alpha-bar of the index below.
-        posterior_variance: The variance of q(x_{t-1} | x_t, x_0), 0 at index 0.
-        posterior_log_variance_clipped: Its logarithm; index 0 has the value of index 1.
-        posterior_mean_coef1: The weight of x_0 in its mean.
-        posterior_mean_coef2: The weight of x_t in its mean.
-        sqrt_recip_alphas_cumprod: a in x_0 = a x_t - b noise.
-        sqrt_recipm1_alphas_cumprod: b in x_0 = a x_t - b noise.
-    """
-
-    timestep_map: Tensor
-    betas: Tensor
-    alphas_cumprod: Tensor
-    alphas_cumprod_prev: Tensor
-    posterior_variance: Tensor
-    posterior_log_variance_clipped: Tensor
-    posterior_mean_coef1: Tensor
-    posterior_mean_coef2: Tensor
-    sqrt_recip_alphas_cumprod: Tensor
-    sqrt_recipm1_alphas_cumprod: Tensor
+    timestep_map: Tensor  # int64 [T], the index in the training schedule, which is the network's input
+    betas: Tensor  # beta
+    alphas_cumprod: Tensor  # alpha-bar
+    alphas_cumprod_prev: Tensor  # the alpha-bar of the index below
+    posterior_variance: Tensor  # of q(x_{t-1} | x_t, x_0), 0 at index 0
+    posterior_log_variance_clipped: Tensor  # index 0 has the value of index 1
+    posterior_mean_coef1: Tensor  # the weight of x_0 in its mean
+    posterior_mean_coef2: Tensor  # the weight of x_t in its mean
+    sqrt_recip_alphas_cumprod: Tensor  # a in x_0 = a x_t - b noise
+    sqrt_recipm1_alphas_cumprod: Tensor  # b in x_0 = a x_t - b noise
 
     @property
     def steps(self) -> int:
@@ -48,23 +35,14 @@ class Diffusion:
 
 @lru_cache(maxsize=64, typed=True)  # 50.0 is not 50
 def diffusion(respacing: str | int = TRAINING_STEPS) -> Diffusion:
-    """Return the schedule of `respacing`, see `kept_timesteps`; the training schedule for its own number of steps.
-
-    "Autoregressive Image Generation without Vector Quantization"; respacing as in "Improved Denoising Diffusion
-    Probabilistic Models": betas are recomputed from the remaining alpha-bars.
-    """
+    """Return the schedule of "Autoregressive Image Generation without Vector Quantization", respaced as in "Improved
+    Denoising Diffusion Probabilistic Models": betas are recomputed from the remaining alpha-bars."""
     return _of(tuple(kept_timesteps(respacing).tolist()))
 
 
 def thinned(schedule: Diffusion, count: int) -> Diffusion:
-    """Return the schedule of `count` evenly spaced steps of another schedule, with its first and last steps.
-
-    So a shorter schedule starts no noisier than the whole schedule. A model that is not exact near pure noise may be
-    sampled from less noise, as by "ddim50".
-
-    Raises:
-        ValueError: The count is below 2 or above the number of steps.
-    """
+    """Return `count` evenly spaced steps of a schedule, its first and last included, so it starts no noisier than the
+    whole. A model that is not exact near pure noise may be sampled from less noise, as by "ddim50"."""
     if not 2 <= count <= schedule.steps:
         raise ValueError(f"steps: expected 2 to {schedule.steps} of the head's, got {count}; use as many or fewer")
     place = torch.linspace(0, schedule.steps - 1, count, dtype=torch.float64).round().long()
@@ -73,7 +51,6 @@ def thinned(schedule: Diffusion, count: int) -> Diffusion:
 
 @lru_cache(maxsize=256)
 def _of(timesteps: tuple[int, ...]) -> Diffusion:
-    """Return the schedule of these training steps."""
     with torch.device("cpu"), torch.inference_mode(False):
         timesteps = torch.tensor(timesteps)
         alphas_cumprod = (1 - _cosine_betas(TRAINING_STEPS)).cumprod(0)[timesteps]
@@ -82,16 +59,9 @@ def _of(timesteps: tuple[int, ...]) -> Diffusion:
 
 
 def kept_timesteps(respacing: str | int) -> Tensor:
-    """Return int64 [T], ascending: the training steps of a respaced schedule.
-
-    Args:
-        respacing: "100" uses evenly spaced steps, the first and the last included. "10,20" divides the steps into
-            sections of equal length and uses that number of each. "ddim10" uses every k-th step from 0 on, for the
-            first k that gives 10.
-
-    Raises:
-        ValueError: The respacing has another form, or gives fewer than 2 steps.
-    """
+    """Return int64 [T], ascending: the training steps of a respaced schedule. "100" uses evenly spaced steps, the first
+    and the last included. "10,20" divides the steps into sections of equal length and uses that number of each.
+    "ddim10" uses every k-th step from 0 on, for the first k that gives 10."""
     text = str(respacing)
     if text.startswith("ddim") and text[4:].isdigit():
         timesteps = _strided(int(text[4:]))

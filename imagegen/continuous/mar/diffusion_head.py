@@ -28,14 +28,8 @@ class TimedMLP:
         return TokenModulations(self, z)
 
     def __call__(self, x: Tensor, step: Tensor | int, about: TokenModulations, row: Tensor | None = None) -> Tensor:
-        """Return [C, n, out] of states under each of C branches.
-
-        Args:
-            x: [n, d], the states.
-            step: An int for all states, or int64 [n].
-            about: The modulations of the tokens.
-            row: int64 [n], the token of each state; None for a single state per token.
-        """
+        """Return [C, n, out] of states x [n, d] under each of C branches. `step` is an int, or int64 [n]; `row` int64
+        [n] is the token of each state, None for a single state per token."""
         if isinstance(step, int) and row is None:
             modulations = about.at(step)
         else:
@@ -47,10 +41,7 @@ class TimedMLP:
 
 
 class TokenModulations:
-    """The modulations of a network's layers at each step of a schedule for R tokens, which do not depend on states.
-
-    They are those of `DenoisingMLP.modulations`, computed at once for as many steps as fit in TABLE_SIZE.
-    """
+    """The layers' modulations of R tokens at each step, computed at once for as many steps as fit in TABLE_SIZE."""
 
     def __init__(self, timed: TimedMLP, z: Tensor):
         self.timed, net = timed, timed.net
@@ -104,8 +95,6 @@ def timestep_embedding(t: Tensor) -> Tensor:
 
 
 class TimeEmbedding(nn.Module):
-    """Sinusoids through two layers."""
-
     def __init__(self, width: int):
         super().__init__()
         self.mlp = nn.Sequential(nn.Linear(_FREQUENCIES, width), nn.SiLU(), nn.Linear(width, width))
@@ -129,8 +118,6 @@ class ResidualBlock(nn.Module):
 
 
 class FinalLayer(nn.Module):
-    """A modulated norm without weights, then the projection."""
-
     def __init__(self, width: int, out: int):
         super().__init__()
         self.norm_final = nn.LayerNorm(width, eps=_EPS, elementwise_affine=False)
@@ -143,15 +130,7 @@ class FinalLayer(nn.Module):
 
 
 class DenoisingMLP(nn.Module):
-    """The head's network under the published names.
-
-    Args:
-        dim: d, the width of a token.
-        out: The number of outputs per row.
-        condition: The width of the condition.
-        depth: The number of blocks.
-        width: The width of the blocks.
-    """
+    """The head's network under the published names, from tokens of `dim` d and a condition to `out` outputs per row."""
 
     def __init__(self, dim: int, out: int, condition: int, depth: int, width: int):
         super().__init__()
@@ -183,10 +162,7 @@ class DenoisingMLP(nn.Module):
         return self.denoise(x, [layer.unbind(-2) for layer in layers])
 
     def modulations(self, y: Tensor) -> list[Tensor]:
-        """Return the modulation of each layer by time and condition, which are embedded and summed in y [..., width].
-
-        They are [..., 3, width], and [..., 2, width] for the last layer: shift, 1 + scale, gate. No state is needed.
-        """
+        """Return shift, 1 + scale, gate [..., 3, width] per layer, no gate in the last; y is time + condition."""
         y = silu(y)
         return [_modulation(layer.adaLN_modulation[1], y) for layer in (*self.res_blocks, self.final_layer)]
 
@@ -202,7 +178,6 @@ class DenoisingMLP(nn.Module):
         return self.input_proj.weight.dtype
 
     def at(self, timesteps: Tensor) -> TimedMLP:
-        """Return the network at the timesteps [T] of a schedule."""
         return TimedMLP(self, timesteps)
 
 
@@ -215,8 +190,6 @@ def _modulation(layer: nn.Linear, y: Tensor) -> Tensor:
 
 
 class ReverseSteps:
-    """The Gaussians of a schedule's steps, from a network's outputs."""
-
     def __init__(self, schedule: Diffusion, device: torch.device):
         # the mean is clean x_0 + state x_t, and x_0 = recip x_t - recip_less noise, which is never clipped
         clean, state = schedule.posterior_mean_coef1, schedule.posterior_mean_coef2
@@ -226,29 +199,15 @@ class ReverseSteps:
         self._tables = StepTables(device, of_state, of_noise, (least + most) / 2, (most - least) / 2)
 
     def law(self, x: Tensor, step: Tensor | int, noise: Tensor, variance: Tensor) -> Gaussian:
-        """Return the Gaussian of a step.
-
-        log variance = f log(beta) + (1 - f) log(posterior variance), f = (v + 1) / 2.
-
-        Args:
-            x: float32 [R, d], the states.
-            step: An int, or int64 [R].
-            noise: float32 [R, d], the predicted noise.
-            variance: float32 [R, d], the predicted v.
-        """
+        """Return the Gaussian of a step (an int, or int64 [R]) of the states, predicted noise and predicted v, float32
+        [R, d]. log variance = f log(beta) + (1 - f) log(posterior variance), f = (v + 1) / 2."""
         of_state, of_noise, middle, half = self._tables.at(step)
         return Gaussian(of_state * x + of_noise * noise, middle + half * variance)
 
 
 class DiffusionHead:
-    """MAR's `Head`: the network predicts the noise and the position of the variance between its bounds.
-
-    Guidance steers the noise alone, null + s (conditional - null); the variance is the conditional branch's.
-
-    Args:
-        net: A network with 2 d outputs per row.
-        schedule: The schedule of T steps; the network's input are the training timesteps.
-    """
+    """MAR's `Head`: 2 d outputs predict the noise and the position of the variance between its bounds. Guidance steers
+    the noise alone, null + s (conditional - null); the variance is the conditional branch's."""
 
     network_variance, last_noise = True, False
 
@@ -258,7 +217,6 @@ class DiffusionHead:
         self._reverse = ReverseSteps(schedule, self._device)
 
     def step_drafter(self) -> CleanTokenDrafter:
-        """Return the drafter of the next steps for speculation over head time."""
         plan = self.schedule
         tables = (plan.posterior_mean_coef2, plan.posterior_mean_coef1, plan.posterior_log_variance_clipped / 2,
                   plan.betas.log() / 2)  # fmt: skip

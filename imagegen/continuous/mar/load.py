@@ -1,5 +1,3 @@
-"""Loading published MAR state dicts into our module."""
-
 from __future__ import annotations
 
 import re
@@ -47,7 +45,6 @@ def mar_from_state_dict(sd: Mapping[str, Any] | str | Path, config: MARConfig | 
 
 
 def _fields(weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the config's fields and those that follow from the weights."""
     check_types(MARConfig, config)
     implied: dict[str, Any] = {}
     for name, key, axis in (
@@ -106,22 +103,8 @@ def _size(weights: Mapping[str, Tensor], key: str, axis: int) -> int:
 def convert_mar(
     path: str | Path, folder: str | Path, *, config: Mapping[str, Any] | None = None, dtype: torch.dtype | None = None
 ) -> Path:
-    """Write model.safetensors and config.json of a pickled MAR (its averaged weights) or its KL autoencoder.
-
-    Code in the file is not run.
-
-    Args:
-        path: The pickle.
-        folder: The folder to write.
-        config: Fields that the weights do not determine, as in the loaders.
-        dtype: The dtype of the written weights; None for the file's.
-
-    Returns:
-        The folder.
-
-    Raises:
-        ValueError: As the loaders.
-    """
+    """Write model.safetensors and config.json of a pickled MAR (its averaged weights) or its KL autoencoder. Code in
+    the file is not run. `config` has fields that the weights do not determine; dtype None is the file's."""
     path, folder = Path(path), Path(folder)
     state = unpickle(path)
     with naming(path):

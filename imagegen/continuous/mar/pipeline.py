@@ -1,5 +1,3 @@
-"""The MAR pipeline from class labels or captions to images, and the folder with its parts."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -51,7 +49,6 @@ _FILES = ("*.json", "*.safetensors")
 
 
 def _draft(weights: str, pipe: MARPipeline) -> MARPipeline:
-    """Load the smaller pipeline that a text names."""
     return fitted_pipeline(from_zoo(weights) or MARPipeline.from_pretrained(weights), MARPipeline, pipe)
 
 
@@ -92,19 +89,11 @@ class MARPipeline(BasePipeline):
 
     def decoding(self, text: Any, num_sampling_steps: str | int | None = None) -> Any:
         """Return the decoding that a text such as "cspd:gamma=8@FOLDER" names; an object is returned unchanged.
-
-        Args:
-            text: The text.
-            num_sampling_steps: The steps of the head that the decoding is for; None for the model's own.
-
-        Raises:
-            ValueError: As `mmspec.methods.parse`, or the smaller pipeline is not available.
-        """
+        `num_sampling_steps` are the steps of the head that it is for; None for the model's own."""
         own = {"head": lambda: self.model.head(num_sampling_steps)}
         return decoding_from_text(text, self, "continuous", "masked", own)
 
     def tokens(self, target: MaskedTarget) -> Tensor:
-        """Return the tokens float32 [B, L, d]."""
         return target.values
 
     @property
@@ -115,15 +104,7 @@ class MARPipeline(BasePipeline):
     @classmethod
     def from_pretrained(cls, path_or_repo: str | Path, *, dtype: torch.dtype | None = None) -> Self:
         """Load the pipeline of a folder, or of a hub repository named by its id (the only case that uses the network).
-
-        Args:
-            path_or_repo: The folder or the hub id.
-            dtype: The dtype of the transformer, None for the file's. The autoencoder runs in float32, as in the public
-                sampler.
-
-        Raises:
-            ValueError: The folder is no pipeline, or as the loaders.
-        """
+        The dtype is the transformer's; the autoencoder runs in float32, as in the public sampler."""
         folder = folder_of(path_or_repo, _FILES)
         with naming(folder):
             indexed = (folder / INDEX).exists()
@@ -144,11 +125,7 @@ class MARPipeline(BasePipeline):
         return pipe if dtype is None else pipe.to(dtype=dtype)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write the pipeline; the index is written last.
-
-        Raises:
-            ValueError: As `write_captions`.
-        """
+        """Write the pipeline; the index is written last."""
         folder, model = Path(folder), self.model
         index = {"_class_name": type(self).__name__, "transformer": ["mmspec", "MAR"]}
         index |= {name: getattr(self, name) for name in SETTINGS}

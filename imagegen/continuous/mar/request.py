@@ -1,5 +1,3 @@
-"""The settings of a request to a pipeline of masked tokens."""
-
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -19,15 +19,10 @@ _BIN = 1 / 255  # half the width of a bin of the last step's likelihood
 
 
 class HeadLoss(NamedTuple):
-    """The head's losses per row, float [R]; their sum has no weights.
+    """The head's losses per row, float [R]; their sum has no weights."""
 
-    Attributes:
-        noise: The mean squared error of the predicted noise.
-        variance: The variational bound in bits, which trains the variance alone.
-    """
-
-    noise: Tensor
-    variance: Tensor
+    noise: Tensor  # the mean squared error of the predicted noise
+    variance: Tensor  # the variational bound in bits, which trains the variance alone
 
 
 def noised(tokens: Tensor, t: Tensor, noise: Tensor) -> Tensor:
@@ -37,15 +32,7 @@ def noised(tokens: Tensor, t: Tensor, noise: Tensor) -> Tensor:
 
 
 def head_loss(net: DenoisingMLP, tokens: Tensor, t: Tensor, noise: Tensor, z: Tensor) -> HeadLoss:
-    """Return the losses of a step per row.
-
-    Args:
-        net: The head's network.
-        tokens: float [R, d], the clean tokens.
-        t: int64 [R], the timesteps 0..999.
-        noise: float [R, d], standard normal.
-        z: [R, condition], the conditions.
-    """
+    """Return a step's losses: tokens and normal noise float [R, d], t int64 [R] in 0..999, z [R, condition]."""
     x = noised(tokens, t, noise)
     predicted, variance = net(x, t, z).float().chunk(2, -1)
     tables = diffusion()
@@ -90,10 +77,8 @@ def mask_ratio(u: float) -> float:
 
 
 def sampled_ratio(u: float) -> float:
-    """Return cos(pi u / 2), the masked share at a uniformly random step of sampling.
-
-    A small model that only saw the published 0.7 and more does not use further tokens once they are known.
-    """
+    """Return cos(pi u / 2), the masked share at a uniformly random step of sampling. A small model that only saw the
+    published 0.7 and more does not use further tokens once they are known."""
     return math.cos(math.pi / 2 * u)
 
 
@@ -110,22 +95,11 @@ def masked_loss(
     model: MAR, tokens: Tensor, labels: Tensor, drawn: torch.Generator, copies: int = COPIES,
     ratio: Callable[[float], float] = mask_ratio, most_weight: float = 1.0,
 ) -> HeadLoss:  # fmt: skip
-    """Return the head's losses at the masked positions of a batch, rows [copies * masked].
-
-    "Autoregressive Image Generation without Vector Quantization" with the defaults.
-
-    Args:
-        model: The model.
-        tokens: float [B, L, d], the clean tokens.
-        labels: The conditions; some rows may have none.
-        drawn: The CPU generator of mask, timesteps and noise.
-        copies: The draws of timestep and noise for each condition.
-        ratio: The quantiles of the masked share.
-        most_weight: The limit of the weights 1 / alpha-bar on errors of the noise; 1 gives all the same weight, as
-            published. Where there is most noise, the condition hardly affects its prediction. Errors of the velocity
-            show it, and they are 1 / alpha-bar times those of the noise ("Progressive Distillation for Fast Sampling of
-            Diffusion Models").
-    """
+    """Return the head's losses at the masked positions of tokens float [B, L, d], rows [copies * masked].
+    "Autoregressive Image Generation without Vector Quantization" with the defaults. `most_weight` limits the weights 1
+    / alpha-bar on errors of the noise; 1 gives all the same weight, as published. Where there is most noise, the
+    condition hardly affects its prediction. Errors of the velocity show it, 1 / alpha-bar times those of the noise
+    ("Progressive Distillation for Fast Sampling of Diffusion Models")."""
     mask = training_mask(*tokens.shape[:2], drawn, ratio).to(tokens.device)
     z, clean = (x[mask].repeat(copies, 1) for x in (model(tokens, mask, labels), tokens))
     t = torch.randint(TRAINING_STEPS, (len(clean),), generator=drawn).to(tokens.device)

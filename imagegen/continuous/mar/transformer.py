@@ -18,8 +18,6 @@ from mmspec.imagegen.continuous.schedules.token_cache import FULL_PASS, DecoderP
 
 
 class MARAttention(nn.Module):
-    """Full attention, with queries, keys and values from a single projection."""
-
     def __init__(self, width: int, heads: int):
         super().__init__()
         self.heads = heads
@@ -33,8 +31,6 @@ class MARAttention(nn.Module):
 
 
 class MARMlp(nn.Module):
-    """Two layers with a GELU between."""
-
     def __init__(self, width: int, hidden: int):
         super().__init__()
         self.fc1 = nn.Linear(width, hidden)
@@ -45,8 +41,6 @@ class MARMlp(nn.Module):
 
 
 class MARBlock(nn.Module):
-    """Attention and MLP, each with a norm before it and a residual."""
-
     def __init__(self, width: int, heads: int, ratio: float, eps: float):
         super().__init__()
         self.norm1 = nn.LayerNorm(width, eps=eps)
@@ -57,25 +51,16 @@ class MARBlock(nn.Module):
     def forward(
         self, x: Tensor, there: Tensor | None = None, over: Callable[[Tensor, Tensor], KeysValues] = own_tokens
     ) -> Tensor:
-        """Return the block's output.
-
-        Args:
-            x: [R, N, width].
-            there: bool [R, 1, 1, N], the keys that count; None for all.
-            over: The function from the keys and values [R, heads, N, size] of x to those of the attention.
-        """
+        """Return the output of x [R, N, width]. `there` bool [R, 1, 1, N] are the keys that count, None for all. `over`
+        maps the keys and values [R, heads, N, size] of x to those of the attention."""
         x = x + self.attn(self.norm1(x), there, over)
         return x + self.mlp(self.norm2(x))
 
 
 class MAR(nn.Module):
-    """MAR's transformer. Modules have the published names, so a published state dict loads unchanged.
-
-    "Autoregressive Image Generation without Vector Quantization". A pass reads tokens and a mask, and returns for every
-    position the vector that its token is drawn from. No position sees the masked positions. The label -1 is no class.
-    With `caption_dim` the buffer also accepts captions, a feature per position; that is our extension, published models
-    have classes.
-    """
+    """MAR's transformer under the published names ("Autoregressive Image Generation without Vector Quantization"). z of
+    every position sees no masked positions. With `caption_dim` the buffer also accepts captions, a feature per
+    position. That is our extension; published models have classes, -1 for none."""
 
     def __init__(self, config: MARConfig):
         super().__init__()
@@ -118,24 +103,14 @@ class MAR(nn.Module):
                     nn.init.zeros_(module.bias)
 
     def head(self, num_sampling_steps: str | int | None = None) -> DiffusionHead:
-        """Return the diffusion head with a number of steps, None for the config's; see `kept_timesteps`.
-
-        Raises:
-            ValueError: As `kept_timesteps`.
-        """
+        """Return the diffusion head with a number of steps, None for the config's; see `kept_timesteps`."""
         steps = self.config.num_sampling_steps if num_sampling_steps is None else num_sampling_steps
         return DiffusionHead(self.diffloss["net"], diffusion(steps))
 
     def forward(self, tokens: Tensor, mask: Tensor, labels: Tensor, slots: DecoderPass = FULL_PASS) -> Tensor:
-        """Return z [B, L, decoder_embed_dim], the head's condition at every position.
-
-        Args:
-            tokens: float [B, L, d].
-            mask: bool [B, L], True where masked; rows may differ in their number.
-            labels: int64 [B], 0..class_num - 1, or -1 for no class; or captions, float [B, buffer_size, caption_dim],
-                all zeros for no caption.
-            slots: The tokens that the decoder computes.
-        """
+        """Return z [B, L, decoder_embed_dim], the head's condition at every position, of tokens float [B, L, d] and
+        `mask` bool [B, L], True where masked; rows may differ in their number. Labels are int64 [B], or captions float
+        [B, buffer_size, caption_dim], all zeros for no caption. `slots` are the tokens that the decoder computes."""
         states, visible = self.encode(tokens, mask, labels)
         return self.decode(states, visible, slots)
 
@@ -153,7 +128,6 @@ class MAR(nn.Module):
         return self.encoder_norm(x), visible
 
     def decode(self, states: Tensor, visible: VisibleTokens, slots: DecoderPass = FULL_PASS) -> Tensor:
-        """Return z of the result of `encode`."""
         x, buffer = self.decoder_embed(states), self.config.buffer_size
         tokens = visible.scatter(x[:, buffer:], self.mask_token)
         x = slots.enter(torch.cat((x[:, :buffer], tokens), 1) + self.decoder_pos_embed_learned)
@@ -170,14 +144,7 @@ class MAR(nn.Module):
 
 
 class VisibleTokens:
-    """The visible positions of each row in raster order.
-
-    Rows may differ in their number, as the rows of a batch may differ in their known tokens. Shorter rows are padded
-    with places that no position sees.
-
-    Args:
-        mask: bool [B, L], True where masked.
-    """
+    """The visible positions of each row of `mask` bool [B, L], True where masked; padding of short rows is unseen."""
 
     def __init__(self, mask: Tensor):
         count = (~mask).sum(1)

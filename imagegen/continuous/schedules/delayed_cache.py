@@ -53,16 +53,10 @@ class DelayedCache:
         return f"delayed cache {self.every}{' greedy' if self.greedy else ''}"
 
     def whole(self, number: int) -> bool:
-        """Return whether pass `number` of a window, from 0 up, is complete."""
         return number % self.every == 0
 
     def requests(self, mask: Tensor, wanted: Tensor | None) -> Tensor:
-        """Return bool [B, L], the tokens that a partial pass computes beside the newly decoded tokens.
-
-        Args:
-            mask: bool [B, L], the masked tokens.
-            wanted: int64 [B, N], the positions that the pass draws, L for none; None for all.
-        """
+        """Return bool [B, L], the tokens that a partial pass computes beside the newly decoded tokens."""
         return wanted_mask(wanted, mask) if self.greedy else mask
 
     def window(self, model: MaskedModel) -> FeatureCachedModel:

@@ -64,7 +64,6 @@ class Lazy:
         return self.every == 1 or (self.tokens == 1 and not self.null)
 
     def whole(self, number: int) -> bool:
-        """Return whether pass `number`, from 0 up, is complete."""
         return number < self.full or (number - self.full + 1) % self.every == 0
 
     def requests(self, mask: Tensor, wanted: Tensor | None) -> Tensor:
@@ -73,41 +72,24 @@ class Lazy:
 
 
 class CacheSchedule(Protocol):
-    """The passes of a model with caches.
-
-    Attributes:
-        null: Whether partial passes run only the conditional branch.
-        tokens: The share of the decoder's tokens that partial passes compute besides; None for all tokens.
-    """
-
-    null: bool
-    tokens: float | None
+    null: bool  # whether partial passes run only the conditional branch
+    tokens: float | None  # the share of the decoder's tokens that they compute besides; None for all
 
     def whole(self, number: int) -> bool:
         """Return whether pass `number`, from 0 up, is complete."""
 
     def requests(self, mask: Tensor, wanted: Tensor | None) -> Tensor:
-        """Return bool [B, L], the tokens that a partial pass computes beside changed tokens.
-
-        Args:
-            mask: bool [B, L], the masked tokens.
-            wanted: int64 [B, N], the positions that are read, L for none; None for all.
-        """
+        """Return bool [B, L], the tokens that a partial pass computes beside changed tokens, of the masked `mask` bool
+        [B, L] and the positions read, `wanted` int64 [B, N], L for none; None for all."""
 
 
 class FeatureCachedModel:
-    """A `MaskedModel` for a single request, with its caches. It decides which tokens a pass computes.
-
-    Attributes:
-        passes: The number of passes so far.
-        skipped: The number of those without the unconditional branch.
-        cache: The cache of the decoder's tokens, None for none.
-    """
+    """A `MaskedModel` for a single request, with its caches: it decides which tokens a pass computes."""
 
     def __init__(self, model: MaskedModel, lazy: CacheSchedule):
         self.model, self.lazy = model, lazy
         self.cache = None if lazy.tokens is None else TokenCache(lazy.tokens)
-        self.passes = self.skipped = 0
+        self.passes = self.skipped = 0  # those without the unconditional branch
         self._gap: Tensor | None = None
         self._seen: tuple[Tensor, Tensor] | None = None
 
@@ -117,7 +99,6 @@ class FeatureCachedModel:
     def condition(
         self, tokens: Tensor, mask: Tensor, labels: Tensor, paired: bool, wanted: Tensor | None = None
     ) -> Tensor:
-        """Return the head's condition, see `MaskedModel.condition`."""
         whole = self.lazy.whole(self.passes)
         self.passes += 1
         alone = paired and self.lazy.null
@@ -143,7 +124,6 @@ class FeatureCachedModel:
 
 
 def wanted_mask(wanted: Tensor | None, mask: Tensor) -> Tensor:
-    """Return bool [B, L], the requested positions."""
     if wanted is None:
         return torch.ones_like(mask)
     return mask.new_zeros(len(mask), mask.shape[1] + 1).scatter_(1, wanted, True)[:, :-1]

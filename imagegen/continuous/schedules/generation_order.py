@@ -16,30 +16,17 @@ _MOST_STEPS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class GenerationStep:
-    """A step that decides the positions at ranks first..last - 1 of the order, which is consumed from its end.
-
-    Attributes:
-        first: The first rank.
-        last: The rank behind the last.
-        masked: The tokens that are masked after the step, as the published sampler counts them: at least 1, also after
-            the last step.
-    """
+    """A step that decides the positions at ranks first..last - 1 of the order, which is consumed from its end."""
 
     first: int
     last: int
-    masked: int
+    masked: int  # tokens masked after the step, as the published sampler counts: at least 1, also after the last step
 
 
 @lru_cache(maxsize=64, typed=True)  # True is not 1 step
 def cosine_steps(total: int, num_iter: int) -> tuple[GenerationStep, ...]:
-    """Return MAR's steps, which leave floor(total cos(pi/2 s / num_iter)) tokens masked after step s.
-
-    Each step decides at least one token. There are fewer steps than `num_iter` where that exceeds the number of tokens,
-    because empty steps are left out.
-
-    Raises:
-        ValueError: num_iter is below 1.
-    """
+    """Return MAR's steps, which leave floor(total cos(pi/2 s / num_iter)) tokens masked after step s. Each step decides
+    at least one token; empty steps are left out, so there may be fewer than `num_iter`."""
     if not 1 <= whole("num_iter", num_iter) <= _MOST_STEPS:
         raise ValueError(f"num_iter: expected 1 to {_MOST_STEPS} steps, got {num_iter}; use 1 to {total}")
     steps, left = [], total
@@ -64,11 +51,7 @@ def ranks(order: Tensor) -> Tensor:
 
 
 def checkerboard_orders(keys: Keys, grid: int) -> Tensor:
-    """Return int64 [B, grid^2], random orders whose last cells, which are decided first, have an even row plus column.
-
-    Raises:
-        ValueError: The grid is below 2.
-    """
+    """Return int64 [B, grid^2], random orders whose last cells, which are decided first, have an even row plus column."""
     if grid < 2:
         raise ValueError(f"grid: expected at least 2 tokens per side, got {grid}; a checkerboard needs two colours")
     order = random_orders(keys, grid * grid)
@@ -77,15 +60,9 @@ def checkerboard_orders(keys: Keys, grid: int) -> Tensor:
 
 
 def checkerboard_steps(grid: int, num_iter: int, reconstruct: int = 1) -> tuple[GenerationStep, ...]:
-    """Return the plan of a checkerboard: half of the cells first, the others in `reconstruct` equal steps.
-
-    "Generation then Reconstruction: Accelerating Masked Autoregressive Models via Two-Stage Sampling". Relaxed: the
-    order is not MAR's. The first half follows MAR's cosine in half of num_iter steps, which is plain decoding's pace.
-    The paper's longer denoising of high-frequency tokens is left out.
-
-    Raises:
-        ValueError: `reconstruct` would leave steps without a token.
-    """
+    """Return the plan of a checkerboard: half of the cells first, the others in `reconstruct` equal steps. "Generation
+    then Reconstruction: Accelerating Masked Autoregressive Models via Two-Stage Sampling". Relaxed: the order is not
+    MAR's. The first half has plain decoding's pace. The paper's longer denoising of high frequencies is left out."""
     total, rest = grid * grid, grid * grid // 2
     if not 1 <= reconstruct <= rest:
         raise ValueError(f"reconstruct: expected 1 to {rest} steps, at most the number of cells, got {reconstruct}; "

@@ -25,21 +25,9 @@ from mmspec.methods import MethodParts, method, value_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedules(MaskedDecoding):
-    """A decoding with optional schedules.
-
-    Args:
-        head_sampling: The sampler of heads, see `HeadSampling`.
-        reconstruct: None for MAR's order; else a checkerboard first and the cells between it in this many steps, see
-            `checkerboard_steps`.
-        lazy: The schedule of partial passes, see `Lazy`; None for complete passes.
-
-    Raises:
-        ValueError: `lazy` is no `Lazy`.
-    """
-
     head_sampling: HeadSampling = field(default_factory=HeadSampling)
-    reconstruct: int | None = None
-    lazy: Lazy | None = None
+    reconstruct: int | None = None  # steps, see `checkerboard_steps`; None for MAR's order
+    lazy: Lazy | None = None  # None for complete passes
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -48,7 +36,6 @@ class Schedules(MaskedDecoding):
 
     @property
     def parts(self) -> list[str]:
-        """The names of the active schedules, for tables."""
         annealing = self.head_sampling.annealing
         names = (
             f"head window {self.head_sampling.window}" if self.head_sampling.window > 1 else "",
@@ -77,7 +64,6 @@ class Schedules(MaskedDecoding):
         return MaskedTarget(self.cached(model), labels, head_sampling=self.head_sampling, **settings)
 
     def cached(self, model: MaskedModel) -> MaskedModel:
-        """Return the model for a single request, target or drafter."""
         return model if self.lazy is None else FeatureCachedModel(model, self.lazy)
 
 
@@ -94,7 +80,6 @@ class ScheduledSteps(PlainSteps, Schedules):
 
     @property
     def name(self) -> str:
-        """The name in tables."""
         return ", ".join(self.parts) or "none"
 
     @property
@@ -113,7 +98,6 @@ def schedules_of(
     checkerboard: int | None = None,
     lazy: str | None = None,
 ) -> dict[str, Any]:
-    """Return the arguments of `Schedules` for the settings of a text; see `scheduled`."""
     annealed = value_of(annealing, "continuous", "schedule", parts)
     cached = value_of(lazy, "continuous", "schedule", parts)
     return {"head_sampling": HeadSampling(head, annealed), "reconstruct": checkerboard, "lazy": cached}

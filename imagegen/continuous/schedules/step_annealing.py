@@ -66,14 +66,8 @@ class Annealing:
         return self.last + math.floor(share * (self.first - self.last) + 1e-9)
 
     def by_rank(self, steps: Sequence[GenerationStep], total: int, windows: Sequence[int] | None = None) -> Tensor:
-        """Return int64 [total], the denoising steps of the token at each rank of the order.
-
-        Args:
-            steps: The plan.
-            total: The number of tokens.
-            windows: The first step of each step's window. The whole window gets that step's denoising steps, so that it
-                is a single run of the head; None for no windows.
-        """
+        """Return int64 [total], the denoising steps by rank of the order. A window gets those of its first step, given
+        in `windows`, so that it is a single run of the head."""
         counts = torch.empty(total, dtype=torch.long)
         for step, start in zip(steps, windows or range(len(steps)), strict=True):
             counts[step.first : step.last] = self.at(start, len(steps))

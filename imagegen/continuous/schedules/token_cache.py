@@ -21,12 +21,9 @@ def own_tokens(keys: Tensor, values: Tensor) -> KeysValues:
 
 
 class DecoderPass:
-    """A pass that computes all tokens and caches nothing.
-
-    A decoder passes the inputs of all tokens float [R, N, width], buffer included, to `enter`, and computes the tokens
-    [R, Q, width] that it returns. In each layer `layer(number)` extends their keys and values [R, heads, Q, size] to
-    those of all tokens. `leave` extends the outputs to all tokens.
-    """
+    """A pass that computes all tokens and caches nothing. A decoder passes the inputs of all tokens float [R, N,
+    width], buffer included, to `enter`, and computes the tokens [R, Q, width] returned. In each layer `layer(number)`
+    extends keys and values [R, heads, Q, size] to all tokens, and `leave` the outputs."""
 
     def enter(self, x: Tensor) -> Tensor:
         return x
@@ -42,21 +39,13 @@ FULL_PASS = DecoderPass()
 
 
 class TokenCache:
-    """The last computed state of every token of a decoder, for a request. Relaxed.
-
-    "LazyMAR: Accelerating Masked Autoregressive Models via Feature Caching". Tokens that a pass leaves out have the
-    keys, values and outputs of the pass that computed them last.
-
-    Args:
-        share: The share of all tokens, from 0 to 1, that are computed besides the required tokens, see `least_similar`.
-
-    Attributes:
-        computed: The number of computed tokens per row, for every partial pass.
-    """
+    """The last computed state of every token of a decoder, for a request. Relaxed. "LazyMAR: Accelerating Masked
+    Autoregressive Models via Feature Caching". Tokens that a pass leaves out have their last keys, values and outputs.
+    The share 0..1 of all tokens is computed besides the required tokens, see `least_similar`."""
 
     def __init__(self, share: float):
         self.share = share
-        self.computed: list[list[int]] = []
+        self.computed: list[list[int]] = []  # tokens per row, for every partial pass
         self.inputs: _TokenStore | None = None
         self.layers: dict[int, tuple[_TokenStore, _TokenStore]] = {}
         self.outputs: _TokenStore | None = None
@@ -66,12 +55,8 @@ class TokenCache:
         return _FullPass(self, rows)
 
     def part(self, must: Tensor) -> DecoderPass:
-        """Return a pass that computes some tokens, with the number of rows that the last complete pass cached.
-
-        Args:
-            must: bool [B, L], the required tokens among the last L, behind the buffer. In passes of several branches,
-                with B rows each, they are required in every branch.
-        """
+        """Return a pass that computes the tokens `must` bool [B, L] behind the buffer in every branch, and some others,
+        in as many rows as the last complete pass cached."""
         return _PartialPass(self, must)
 
 
@@ -136,20 +121,9 @@ class _TokenStore:
 
 
 def least_similar(x: Tensor, last: Tensor, must: Tensor, share: float) -> tuple[Tensor, list[int]]:
-    """Choose the tokens of each row to compute: the required tokens and the ceil(share N) least similar others.
-
-    The paper does not say in which layer it compares tokens; we compare the decoder's input, positions included. A
-    row's choice depends on no other row.
-
-    Args:
-        x: float [R, N, width], the inputs.
-        last: float [R, N, width], the inputs that each token was last computed from.
-        must: bool [R, N], the required tokens.
-        share: The share of the tokens with the lowest cosine similarity to compute besides.
-
-    Returns:
-        The tokens int64 [R, Q], N where a row has fewer than the most, and the number of each row.
-    """
+    """Return the tokens of each row to compute, int64 [R, Q] filled with N, and their numbers: `must` bool [R, N] and
+    the ceil(share N) others whose inputs x float [R, N, width] have the lowest cosine similarity to `last`. The paper
+    names no layer; we compare the decoder's input, positions included. Rows choose on their own."""
     total = x.shape[1]
     like = F.cosine_similarity(x.float(), last.float(), dim=-1).clamp_max(1)
     like = like.masked_fill((x == last).all(-1), 1)  # so that rounding does not order the unchanged tokens

@@ -72,7 +72,6 @@ def pair_end_kernel(
 
 
 def launch_pair(target: Tensor, drafter: Tensor, parent: Tensor, row: Tensor, value: Tensor) -> tuple:
-    """Return the fields of `LawPair`; the origin has a row for every request."""
     batch, nodes, size = target.shape
     rows, dtype, device = drafter.shape[1], wide_of(target.dtype), target.device
     span = span_of(size, batch * (nodes + rows) // 2)

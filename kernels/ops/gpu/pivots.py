@@ -12,9 +12,7 @@ WILD = tl.constexpr(1 << 20)  # beyond it whole numbers are too coarse or not ex
 @triton.jit
 def key_of(score):
     """Map floats to unsigned integers of the same order: negative floats with all bits flipped, the others above them.
-
-    Bits are flipped by an exclusive or: the interpreter of Triton 3.8 evaluates `~` to -1, which no unsigned integer
-    can hold.
+    The flip is an exclusive or: the interpreter of Triton 3.8 evaluates `~` to -1, which no unsigned integer can hold.
     """
     # a single return: Triton 3.6 also compiles the statements after a branch that is always taken
     if score.dtype == tl.float64:
@@ -28,7 +26,6 @@ def key_of(score):
 
 @triton.jit
 def score_of(key):
-    """The inverse of `key_of`."""
     if key.dtype == tl.uint64:
         bits = tl.where(key >> 63 != 0, key & 0x7FFFFFFFFFFFFFFF, key ^ 0xFFFFFFFFFFFFFFFF)
         score = bits.to(tl.float64, bitcast=True)

@@ -106,7 +106,7 @@ def race_end_kernel(p_pace, p_mass, p_id, p_out, tiles, TILES: tl.constexpr, V: 
 def launch_residual_sample(
     residual: Residual, node: Tensor, seeds: Tensor, stream: int | Tensor, uniform: Tensor | None
 ) -> Tensor:
-    """Sample as `residual_sample`; `uniform` float64 [B, V] replaces the stream's lanes, None for those."""
+    """`uniform` float64 [B, V] replaces the stream's lanes."""
     node, seeds = node.contiguous(), seeds.contiguous()
     p, q = residual.p, residual.p if residual.q is None else residual.q
     of_p, (p_log, p_picked) = law_arguments(p)

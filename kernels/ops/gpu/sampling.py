@@ -3,9 +3,7 @@
 A cut is the smallest score that stays. Let F(v) be the measure of the scores above v: their number for top-k, their
 mass for top-p. The cut lies above v exactly where F(v) exceeds a bound, so four launches narrow it down: F at whole
 numbers below each span's own largest score, F at 16 points between two of them, a list of the scores between two of
-these, and a search in the list by integer keys of the same order. Sums run in a fixed order, so launches are
-reproducible.
-"""
+these, and a search in the list by integer keys of the same order."""
 
 from __future__ import annotations
 
@@ -194,7 +192,6 @@ def mask_kernel(p_scores, s_row, p_floor, p_out, V: tl.constexpr, WIDE: tl.const
 
 
 def launch_mask(scores: Tensor, floor: Tensor) -> Tensor:
-    """Return scores [M, V] with -Inf below the floor [M] of their row."""
     rows, size = scores.shape
     out, tile = scores.new_empty(rows, size), tile_of(size)
     launch(

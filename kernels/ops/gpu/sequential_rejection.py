@@ -1,9 +1,6 @@
-"""Sequential rejection of a whole tree.
-
-A launch serves all nodes that are ready: a child is ready after the rejection of its earlier siblings, while its later
-siblings still wait. Every program first sums up the masses that the launch before left for its node, so that a rank
-costs one launch. Scalars and masses alternate between two buffers.
-"""
+"""Sequential rejection of a whole tree. A launch serves all nodes that are ready: after the rejection of its earlier
+siblings a child is ready, while later siblings still wait. Every program first sums up the masses that the launch
+before left for its node, so that a rank costs one launch. Scalars and masses alternate between two buffers."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ from mmspec.kernels.log_law import TINY, LogLaw, RejectionOrder
 
 @triton.jit
 def child_at(p_child, p_live, rank, nodes, RAGGED: tl.constexpr):
-    """Return a node's child of a rank, and whether it was drawn."""
     child = tl.load(p_child + rank)
     there = child < nodes
     if RAGGED:
@@ -55,7 +51,6 @@ def mass_left_kernel(
 def scale_of(
     p_left, rank, ranks, spans, LEFT: tl.constexpr, WIDE: tl.constexpr, TINY: tl.constexpr, SPANS: tl.constexpr
 ):
-    """Return the mass of q before a rank."""
     left = tl.full((), 1.0, WIDE)
     if LEFT:
         span = tl.arange(0, SPANS)

@@ -1,7 +1,5 @@
-"""Tree attention: splits of the cache in parallel, then a merge.
-
-The queries of a key head form a block, [group of heads x nodes, d], so that every slot is read once.
-"""
+"""Tree attention: splits of the cache in parallel, then a merge. The queries of a key head form a block, [group of
+heads x nodes, d], so that every slot is read once."""
 
 from __future__ import annotations
 

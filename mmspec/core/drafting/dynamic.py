@@ -1,5 +1,3 @@
-"""The growth of a dynamic tree: EAGLE-2's levels, and the likeliest prefixes of a block."""
-
 from __future__ import annotations
 
 from dataclasses import replace
@@ -19,14 +17,11 @@ def dynamic_draft(
     state: LevelwiseState, target: object, shape: DynamicTree, guide: DraftGuide | None = None,
     unlikely: NodeFilter | None = None,
 ) -> Draft:  # fmt: skip
-    """Grow the tree of EAGLE-2: expand the `width` best nodes of a level, and select the best `nodes` of all candidates.
-
-    Nodes that the filter `unlikely` leaves out are neither expanded nor drafted.
-    """
+    """Expand the `width` best nodes of a level, and select the best `nodes` of all candidates (EAGLE-2), except the
+    `unlikely`."""
     width, batch, scorer = shape.width, target.batch, LevelScores(state, target, guide, sampled=False)
 
     def level_of(law: Tensor, before: Tensor, depth: int) -> tuple[Tensor, Tensor]:
-        """Return the totals and the tokens of the children at `depth`, [B, n * W] each."""
         step, child = best_values(law, width, state.ids)  # [B, n, W]
         total = before[..., None] + step
         if guide is not None:  # below a node without any allowed value, totals are NaN
@@ -73,10 +68,8 @@ def dynamic_draft(
 
 def best_prefixes(state: LevelwiseState, target: object, shape: DynamicTree) -> Draft:
     """Return the `nodes` likeliest prefixes under the product of the levels' distributions, `width` tokens of each.
-
     "Accelerating Speculative Decoding with Block Diffusion Draft Trees": a best-first search without host reads, since
-    a prefix is at least as likely as its extensions.
-    """
+    a prefix is at least as likely as its extensions."""
     score, last = state.root.new_zeros(target.batch, 1, dtype=torch.float32), None
     scores, tokens, parents, start = [], [], [], 0
     for level in range(1, shape.depth + 1):
@@ -96,16 +89,7 @@ def _keep_best(
     pending: Tensor, scores: Tensor, tokens: Tensor, parents: Tensor, shape: DynamicTree,
     unlikely: NodeFilter | None = None,
 ) -> Draft:  # fmt: skip
-    """Return the draft of the `nodes` best candidates of a pool in which parents precede their children.
-
-    Args:
-        pending: int64 [B], the root.
-        scores: float32 [B, P].
-        tokens: int64 [B, P].
-        parents: int64 [B, P], indices in the pool, -1 for children of the root.
-        shape: The shape of the tree.
-        unlikely: The filter of nodes, whose draft has no more nodes than its largest row.
-    """
+    """Return the draft of the `nodes` best candidates of a pool [B, P]: parents precede children, -1 for the root's."""
     nodes = min(shape.nodes, scores.shape[1])
     if unlikely is not None and scores.is_cpu:
         nodes = min(nodes, max(int(scores.isfinite().sum(1).max()), 1))

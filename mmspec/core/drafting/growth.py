@@ -1,5 +1,3 @@
-"""Level-by-level growth of a draft in its shape; static trees and chains."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -23,29 +21,20 @@ from mmspec.core.tree import Tree, chain, static_tree
 
 @dataclass(frozen=True, slots=True)
 class DraftBudget:
-    """The size of the next draft: `depth` levels for all rows, of which row b can use `rooms[b]`.
-
-    Attributes:
-        depth: The levels to draft.
-        rooms: A list, or int64 [B] in a captured round, where the host reads nothing from the device.
-    """
+    """The size of the next draft: `depth` levels for all rows, of which row b can use `rooms[b]`."""
 
     depth: int
-    rooms: Sequence[int] | Tensor
+    rooms: Sequence[int] | Tensor  # int64 [B] in a captured round, without host reads
 
     @property
     def is_empty(self) -> bool:
-        """Whether no row can use a draft."""
         return not isinstance(self.rooms, Tensor) and not any(self.rooms)
 
 
 def grow_draft(state: LevelwiseState, target: object, shape: Shape, keys: Keys, budget: DraftBudget) -> Draft:
-    """Return a draft in a shape, at most `budget.depth` levels deep.
-
-    A row near its end drafts no further than it would alone. A captured round drafts all levels and marks those beyond
-    a row's room as invalid. The draft's slots leave the drafter's cache again: accepted nodes return with the target's
-    states.
-    """
+    """Return a draft of at most `budget.depth` levels. A row near its end drafts no further than it would alone; a
+    captured round marks values beyond a row's room as invalid. The slots leave the drafter's cache again, to return
+    with the target's states."""
     rooms, lengths = budget.rooms, (list(state.cache.lengths), state.cache.length)
     # siblings shared by all parents have a single distribution, which constraints on a path cannot change
     guide = None if getattr(shape, "shared", False) else guide_of(target)
@@ -75,13 +64,9 @@ def grow_draft(state: LevelwiseState, target: object, shape: Shape, keys: Keys, 
 
 
 class _LevelPlan:
-    """The index tensors for growing a static tree, computed once per shape and device.
-
-    Attributes:
-        row: int64 [N], the index of each node among the nodes with children, -1 for leaves.
-        level: int64 [N], the depth of each node with children, -1 for leaves.
-        levels: Per level, its nodes [n], their parents' indices among the expanded nodes [n], their ranks [n], which of
-            them have children [m], their ancestors, bool [1, m, so far], and the number of nodes expanded before.
+    """The index tensors for growing a static tree, computed once per shape and device. `row` int64 [N] is the index of
+    each node among the nodes with children, -1 for leaves. `levels` hold nodes [n], their parents among the expanded
+    nodes [n], their ranks [n], those with children [m], ancestors bool [1, m, so far] and the number expanded before.
     """
 
     def __init__(self, tree: Tree):
@@ -114,11 +99,7 @@ def _level_plan(parents: tuple[int, ...], device: str) -> _LevelPlan:
 def static_draft(
     state: LevelwiseState, target: object, shape: StaticTree, keys: Keys, guide: DraftGuide | None = None
 ) -> Draft:
-    """Return a draft of a fixed shape: top tokens for a greedy request, draws for a sampled request.
-
-    Raises:
-        ValueError: The shape shares siblings, and the drafter's levels depend on each other.
-    """
+    """Return a draft of a fixed shape: top tokens for a greedy request, draws for a sampled request."""
     if shape.shared and not state.independent:
         raise ValueError("shared: expected a drafter with independent levels, got a drafter whose levels depend on each "
                          "other; use a shape with shared=False")  # fmt: skip
@@ -154,7 +135,6 @@ def static_draft(
 def chain_draft(
     state: LevelwiseState, target: object, shape: Chain, keys: Keys, longest: int, guide: DraftGuide | None = None
 ) -> Draft:
-    """Return a chain of at most `longest` values: top tokens for a greedy request or a deterministic chain, else draws."""
     out, growing, picked = state.root[:, None], None, target.greedy or shape.drawn == "deterministic"
     tokens, valid, laws, scorer = [], [], [], LevelScores(state, target, guide, sampled=not picked)
     growth = shape.length.begin()
@@ -185,15 +165,8 @@ def chain_draft(
 def draft_of_chain(
     target: object, tokens: list[Tensor], laws: list[Tensor], valid: list[Tensor], ids: Tensor | None = None
 ) -> Draft:
-    """Return a draft of a single path after the root.
-
-    Args:
-        target: The target, for its pending values and its device.
-        tokens: Per value, int64 [B].
-        laws: Per value, the scores it was drawn from, float32 [B, V or k]; [] for top values.
-        valid: Per value, bool [B]; [] for all valid.
-        ids: int64 [k], see `Law`.
-    """
+    """Return a draft of a single path after the root, from lists by value: tokens int64 [B], scores [B, V or k] ([] for
+    top values), validity bool [B] ([] for all valid). `ids` as in `Law`."""
     count, law = len(tokens), Law("deterministic")
     if laws:
         law = Law(
@@ -209,5 +182,5 @@ def _chain_rows(count: int, device: str) -> Tensor:
 
 
 def _unless_all(valid: Tensor) -> Tensor | None:
-    """Return `valid`, or None where all nodes are valid, which halves the rules' steps. Only on the CPU, to avoid a sync."""
+    """Return None where all nodes are valid, which halves the rules' steps. Only on the CPU, to avoid a sync."""
     return None if valid.is_cpu and bool(valid.all()) else valid

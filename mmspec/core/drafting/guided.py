@@ -1,5 +1,3 @@
-"""The log-weights of a growing draft: the drafter's own, under the constraints of the request."""
-
 from __future__ import annotations
 
 from typing import Protocol
@@ -11,75 +9,41 @@ from mmspec.core.pool import SlotPool
 
 
 class LevelwiseState(Protocol):
-    """The state of a drafter that steps through a draft level by level.
-
-    Attributes:
-        root: float [B, H], the feature after the last committed value, from which depth 1 is drawn.
-        cache: The drafter's own cache.
-        independent: Whether each level's distribution does not depend on the values drafted above it.
-        ids: int64 [k], ascending, the values behind the columns of `logits` and `law`; None for all.
-    """
-
-    root: Tensor
-    cache: SlotPool
-    independent: bool
-    ids: Tensor | None
+    root: Tensor  # float [B, H], the feature after the last committed value, from which depth 1 is drawn
+    cache: SlotPool  # the drafter's own
+    independent: bool  # no level's distribution depends on the values drafted above it
+    ids: Tensor | None  # int64 [k], ascending, the values behind the columns of `logits` and `law`; None for all
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
-        """Return the log-weights of children, float32 [B, n, V or k].
-
-        Args:
-            out: [B, n, H], the features of their parents.
-            depth: The depth of the children, from 1.
-        """
+        """Return log-weights of children at `depth` (from 1), float32 [B, n, V or k], for their parents' features."""
 
     def law(self, out: Tensor, depth: int) -> Tensor:
-        """Return the log-weights that a sampled request draws from: `logits` after the target's logits processors."""
+        """Return `logits` after the target's logits processors."""
 
     def feature(self, out: Tensor, depth: int) -> Tensor:
         """Return the features [B, n, F] behind the children at `depth`, for length controls."""
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """Return features [B, n, H] of a level of drafted nodes, which stay in the cache until the draft is complete.
-
-        Args:
-            token: int64 [B, n].
-            hidden: [B, n, H], the features of their parents.
-            ancestor: bool [R, n, back + n] over the drafted nodes in the cache; None on a chain.
-            back: The number of drafted nodes in the cache.
-            depth: The depth of these nodes, from 1.
-        """
+        """Return features [B, n, H] of drafted nodes at `depth` (from 1), which stay in the cache until the draft is
+        complete. `hidden` [B, n, H] are their parents' features. `ancestor` is bool [R, n, back + n] over the `back`
+        drafted nodes in the cache and these; None on a chain."""
 
 
 class DraftGuide(Protocol):
-    """The request's own constraints on a drafter's scores, applied level by level."""
-
     def scores(self, scores: Tensor, token: Tensor, parent: Tensor, ids: Tensor | None) -> Tensor:
-        """Return the constrained scores of a level of nodes, float32 [B, n, k]; minus infinity for excluded values.
-
-        Args:
-            scores: float32 [B, n, k], the drafter's log-weights for the children of the nodes.
-            token: int64 [B, n], the nodes' own values; the root for the first call.
-            parent: int64 [B, n], the index of each node's parent among the nodes of the last call.
-            ids: int64 [k], the values behind the columns; None for all.
-        """
+        """Return constrained log-weights float32 [B, n, k] for the children of nodes with values `token` int64 [B, n],
+        -Inf for excluded values. The first call has the root. `parent` int64 [B, n] indexes the nodes of the last call;
+        `ids` int64 [k] are the values behind the columns."""
 
 
 def guide_of(target: object) -> DraftGuide | None:
-    """Return the guide of a target's request, from its method `guide`; None without such a method or a constraint."""
+    """Return None where the target has no method `guide` or no constraint."""
     make = getattr(target, "guide", None)
     return None if make is None else make()
 
 
 class LevelScores:
-    """The log-weights of the levels of a draft, under the constraints of the request.
-
-    Args:
-        state: The drafter's state.
-        target: The target.
-        guide: The constraints, None without any.
-        sampled: Whether values are drawn from the scores, which then pass the target's logits processors.
-    """
+    """The log-weights under the constraints of the request; where `sampled`, they pass the target's logits processors."""
 
     def __init__(self, state: LevelwiseState, target: object, guide: DraftGuide | None, sampled: bool):
         self.state, self.guide, self.sampled = state, guide, sampled
@@ -93,7 +57,7 @@ class LevelScores:
         return self.guide.scores(self.state.logits(out, depth), self.token, self.parent, self.state.ids)
 
     def descend(self, token: Tensor, parent: Tensor) -> None:
-        """Continue with the nodes of values `token` int64 [B, n]; `parent` int64 [B or 1, n] indexes the previous nodes."""
+        """Continue with nodes int64 [B, n] whose `parent` int64 [B or 1, n] indexes the previous nodes."""
         self.token, self.parent = token, parent.expand_as(token)
 
 

@@ -1,5 +1,3 @@
-"""Drawn trees that grow where an acceptance is likeliest: the heap of DySpec, a drafter pass a level."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -20,32 +18,17 @@ from mmspec.methods import MethodParts, method, value_of
 
 
 class NodeFilter(Protocol):
-    """Decides, level by level, which nodes of a growing tree are worth a place in the target's pass.
-
-    A filter with a method `chose` also receives the drafted nodes as int64 [B, N], numbers of the nodes it was asked for.
-    """
+    """Decides, level by level, which nodes of a growing tree are worth a place in the target's pass. With a method
+    `chose` it also receives the drafted nodes as int64 [B, N], numbers of the nodes it was asked for."""
 
     def keeps(self, features: Tensor, drawn: bool) -> Tensor:
-        """Return which nodes of a level stay, bool [B, n].
-
-        Args:
-            features: float32 [B, n, 3]: the logarithm of the node's chance, the entropy of its parent's distribution, and
-                its depth. The chance of a drawn node is that of the draw, before its value is known. That of a picked
-                node is the product of the probabilities down to its value.
-            drawn: Whether the nodes will be drawn.
-        """
+        """Return which nodes stay, bool [B, n], from features float32 [B, n, 3]: the logarithm of the node's chance,
+        the entropy of its parent's distribution, and its depth. A node to be `drawn` has the chance of the draw, before
+        its value is known; a picked node the product of the probabilities down to its value."""
 
 
 def kept_nodes(score: NodeFilter, chance: Tensor, scores: Tensor, depth: int, drawn: bool) -> Tensor:
-    """Return which nodes of a level a filter keeps, bool [B, n, w].
-
-    Args:
-        score: The filter.
-        chance: float32 [B, n, w], the chances of the nodes, see `NodeFilter.keeps`.
-        scores: float32 [B, n, V], the log-weights of their parents.
-        depth: The depth of the nodes.
-        drawn: Whether the nodes will be drawn.
-    """
+    """Return which nodes of a level a filter keeps, bool [B, n, w]; `scores` [B, n, V] are their parents' log-weights."""
     law = law_of(scores)
     entropy = -torch.xlogy(law, law).sum(-1, keepdim=True).expand_as(chance)
     features = torch.stack([chance.clamp(min=1e-9).log(), entropy, torch.full_like(chance, depth)], -1)
@@ -53,7 +36,6 @@ def kept_nodes(score: NodeFilter, chance: Tensor, scores: Tensor, depth: int, dr
 
 
 def show_chosen(score: NodeFilter | None, index: Tensor) -> None:
-    """Show the nodes of a draft, int64 [B, N], to a filter with a method `chose`."""
     chose = getattr(score, "chose", None)
     if chose is not None:
         chose(index)
@@ -96,7 +78,7 @@ class BestFirst(DynamicTree):
 
     @classmethod
     def make(cls, settings: dict[str, Any], parts: MethodParts | None) -> Self:
-        """Return the shape of settings, with the weights of its filter from the parts of the drafter."""
+        """The weights of the filter come from the parts of the drafter."""
         return cls(**{**settings, "score": value_of(settings.get("score"), "vlm", "controller", parts)})
 
 
@@ -104,11 +86,9 @@ def best_first_draft(
     state: LevelwiseState, target: object, shape: BestFirst, keys: Keys, rooms: Sequence[int] | Tensor,
     guide: DraftGuide | None = None,
 ) -> Draft:  # fmt: skip
-    """Return a drawn tree per row, with the distributions that its values were drawn from.
-
-    Whether a draw is made depends on values drawn before it only: the chances of all draws of a parent follow from the
-    draws before each of them, and a cut at the largest chances takes the draws that a heap would have made first.
-    """
+    """Return a drawn tree per row. Whether a draw is made depends on values drawn before it only: the chances of all
+    draws of a parent follow from the draws before each of them, and a cut at the largest chances takes the draws that a
+    heap would have made first."""
     batch, width, device = target.batch, shape.width, target.device
     room = rooms if isinstance(rooms, Tensor) else torch.tensor(rooms, device=device)
     floor, scorer = shape.floor or min(2 / shape.nodes, 0.5), LevelScores(state, target, guide, sampled=True)
@@ -152,19 +132,13 @@ def best_first_draft(
 
 
 class _Pool:
-    """All draws of a draft, level by level, and which of them exist.
-
-    Attributes:
-        levels: Per level, the chances float32 [B, n], whether they exist bool [B, n], the tokens int64 [B, n], and
-            their parents' indices in the pool, -1 for the root.
-    """
+    """Draws by level, [B, n] each: chances, whether they exist, tokens, and parents in the pool, -1 for the root."""
 
     def __init__(self) -> None:
         self.levels: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self.size = 0
 
     def add(self, chance: Tensor, exists: Tensor, token: Tensor, parent: Tensor) -> int:
-        """Add a level and return the index of its first draw."""
         self.levels.append((chance, exists, token, parent))
         first, self.size = self.size, self.size + token.shape[1]
         return first
@@ -172,15 +146,9 @@ class _Pool:
     def draft(
         self, pending: Tensor, shape: BestFirst, laws: list[Tensor], slots: list[Tensor], ids: Tensor | None
     ) -> Draft:
-        """Return the draft of the draws that exist and of the likeliest others.
-
-        Args:
-            pending: int64 [B], the root.
-            shape: The shape.
-            laws: Per level, the scores of the expanded nodes, float32 [B, n, k].
-            slots: Per level but the first, the expanded nodes' indices in the pool, int64 [B, n].
-            ids: int64 [k], see `Law`.
-        """
+        """Return the draft of the draws that exist and of the likeliest others. `laws` [B, n, k] are the scores of the
+        expanded nodes by level, `slots` int64 [B, n] their indices in the pool from the second level on; `ids` as in
+        `Law`."""
         chance, exists, token, parent = (torch.cat(parts, 1) for parts in zip(*self.levels, strict=True))
         nodes = min(shape.nodes, self.size)
         if chance.is_cpu:  # reading the host's own memory costs nothing
@@ -210,12 +178,12 @@ class _Pool:
 
 
 def pad_root(tensor: Tensor, value: int | bool) -> Tensor:
-    """Return [B, N + 1] with `value` before the columns of a tensor [B, N]."""
+    """Put `value` before the columns."""
     return torch.cat([torch.full_like(tensor[:, :1], value), tensor], 1)
 
 
 def _rank(chance: Tensor) -> Tensor:
-    """Return int64 [B, n], the rank of each chance in falling order; ties by index."""
+    """Return the rank of each chance [B, n] in falling order; ties by index."""
     order = chance.argsort(dim=1, descending=True, stable=True)
     return torch.empty_like(order).scatter_(
         1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)

@@ -1,5 +1,3 @@
-"""The path of a block drafter's lattice that suits both its distributions and a model of n-grams, found by a beam."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,20 +47,10 @@ def best_path(
     state: LevelwiseState, target: object, search: LatticeSearch, prior: Prior, rooms: Sequence[int],
     guide: DraftGuide | None = None,
 ) -> Tensor:  # fmt: skip
-    """Return the tokens of the best path of `rooms[b]` tokens that a beam finds in row b, int64 [B, longest].
-
-    The score of a path is the sum of `share` * log q(x) + (1 - `share`) * log g(x) over its tokens, where g is the mixture
-    of the n-grams and q. Without a known n-gram, g is q. An argmax of a search has no distribution, so the path is
-    deterministic, and only rules for such drafts verify it.
-
-    Args:
-        state: The drafter's state, whose levels cost no passes of their own.
-        target: The target.
-        search: The settings.
-        prior: The model of n-grams.
-        rooms: The number of positions per row; tokens behind them are 0.
-        guide: The constraints of the request, None without any.
-    """
+    """Return the tokens of the best path of `rooms[b]` tokens that a beam finds in row b, int64 [B, longest], 0 behind
+    them. Its score sums `share` * log q(x) + (1 - `share`) * log g(x), where g mixes the n-grams and q, and is q
+    without a known n-gram. An argmax of a search has no distribution, so the path is deterministic, and only rules for
+    such drafts verify it."""
     scorer = LevelScores(state, target, guide, sampled=False)
     out, score = state.root[:, None], torch.zeros(target.batch, 1, device=target.device)
     paths = torch.empty(target.batch, 1, 0, dtype=torch.long, device=target.device)
@@ -87,13 +75,8 @@ def best_path(
 
 
 def _candidates(scores: Tensor, search: LatticeSearch, ids: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities and tokens of a position's candidates, [B, n, K] each; minus infinity for none.
-
-    Args:
-        scores: float32 [B, n, V or k], the log-weights behind each path.
-        search: The settings.
-        ids: int64 [k], see `values_of`.
-    """
+    """Return log-probabilities and tokens of candidates, [B, n, K] each, -Inf for none; from log-weights [B, n, V or
+    k]."""
     log, column = scores.log_softmax(-1).topk(min(search.most, scores.shape[-1]), -1)
     share = log.exp()
     before = share.cumsum(-1) - share
@@ -102,15 +85,7 @@ def _candidates(scores: Tensor, search: LatticeSearch, ids: Tensor | None) -> tu
 
 
 def _mixed(log: Tensor, token: Tensor, paths: Tensor, prior: Prior, trust: float) -> Tensor:
-    """Return the logarithms of the mixtures of the n-grams and the drafter's distribution, float32 [B, n, K].
-
-    Args:
-        log: float32 [B, n, K], the drafter's log-probabilities of the candidates.
-        token: int64 [B, n, K], their tokens.
-        paths: int64 [B, n, L], the paths so far.
-        prior: The model of n-grams.
-        trust: The weight of the n-grams.
-    """
+    """Return the logarithms of the mixtures, float32 [B, n, K], for candidates behind `paths` int64 [B, n, L]."""
     known, weight = [], []
     for row, (ends, tokens) in enumerate(zip(paths.tolist(), token.tolist(), strict=True)):
         laws = [prior(row, path) for path in ends]

@@ -1,5 +1,3 @@
-"""The decoder layer of feature drafters, with few kernel launches."""
-
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
@@ -20,41 +18,21 @@ Slots = tuple[Tensor, Tensor, Tensor | None]
 
 @dataclass(frozen=True, slots=True)
 class LayerConfig:
-    """The sizes of the layer.
-
-    Attributes:
-        hidden_size: The width of its output.
-        intermediate_size: The width of its MLP.
-        num_attention_heads: The heads of queries.
-        num_key_value_heads: The heads of keys and values, 0 for as many as queries have.
-        head_dim: The size of a head, 0 for hidden_size / heads.
-        read_size: The width of the input of queries, keys and values, 0 for hidden_size.
-        qkv_bias: Whether the projection of queries, keys and values has a bias.
-        rope_theta: The base of rotary positions.
-        rms_norm_eps: The epsilon of norms.
-        rope_scaling: The fields of scaled positions, see `check_scaling`; empty for plain positions.
-        out_bias: Whether the output projection of the attention has a bias.
-        mlp_bias: Whether the projections of the MLP have biases.
-        norms_input: Whether the layer norms the input of its attention itself.
-        qk_norm: Whether queries and keys are normed by head, as in Qwen3.
-        window: A query at position p sees the keys at p - window + 1 to p; 0 for all up to p.
-    """
-
     hidden_size: int
     intermediate_size: int
     num_attention_heads: int
-    num_key_value_heads: int = 0
-    head_dim: int = 0
-    read_size: int = 0
+    num_key_value_heads: int = 0  # 0 for as many as queries have
+    head_dim: int = 0  # 0 for hidden_size / heads
+    read_size: int = 0  # the width of the input of queries, keys and values, 0 for hidden_size
     qkv_bias: bool = False
     rope_theta: float = 10000.0
     rms_norm_eps: float = 1e-6
-    rope_scaling: dict[str, Any] = field(default_factory=dict)
+    rope_scaling: dict[str, Any] = field(default_factory=dict)  # see `check_scaling`; empty for plain positions
     out_bias: bool = False
     mlp_bias: bool = False
-    norms_input: bool = False
-    qk_norm: bool = False
-    window: int = 0
+    norms_input: bool = False  # the layer norms the input of its attention itself
+    qk_norm: bool = False  # queries and keys are normed by head, as in Qwen3
+    window: int = 0  # a query at position p sees the keys at p - window + 1 to p; 0 for all up to p
 
     def __post_init__(self) -> None:
         heads = self.num_attention_heads
@@ -73,7 +51,6 @@ class LayerConfig:
 
     @classmethod
     def of(cls, config: object, **others: Any) -> Self:
-        """Return the layer of a drafter: the fields of the same names in its config, and `others`."""
         names = {entry.name for entry in fields(cls)}
         return cls(**{name: getattr(config, name) for name in names if hasattr(config, name)}, **others)
 
@@ -87,12 +64,9 @@ class LayerConfig:
 
 
 class DraftLayer(nn.Module):
-    """The attention and SwiGLU of a Llama or Qwen3 layer. Without `norms_input` the caller norms its input.
-
-    Rotary positions are half-split; `rotary` makes 1-D positions, and any table of the same layout fits. The layer
-    holds weights only; keys and values go to the request's cache. Its window is part of the given bias, see `unroll`
-    for training.
-    """
+    """The attention and SwiGLU of a Llama or Qwen3 layer, with few kernel launches. Without `norms_input` the caller
+    norms its input. Rotary positions are half-split; any table of the layout of `rotary` fits. Its window is part of
+    the given bias, see `unroll` for training."""
 
     def __init__(self, config: LayerConfig):
         super().__init__()
@@ -110,16 +84,12 @@ class DraftLayer(nn.Module):
             setattr(self, name, nn.RMSNorm(size, eps=config.rms_norm_eps) if present[name] else None)
 
     def rotary(self, count: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """Return cos and signed sin of positions 0..count-1, [count, 2, head_dim], for `heads`."""
+        """Return cos and signed sin of positions 0..count-1, [count, 2, head_dim]."""
         return rotary(count, self.config.dim, self.config.rope_theta, device, dtype, self.config.rope_scaling)
 
     def heads(self, attend: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return rotated queries [B, heads, n, dim], rotated keys and values [B, groups, n, dim].
-
-        Args:
-            attend: [B, n, read_size].
-            rotary: [B or 1, n, 2, dim], rows of `rotary()` at their positions.
-        """
+        """Return rotated queries [B, heads, n, dim], rotated keys and values [B, groups, n, dim] of `attend` [B, n,
+        read_size]; `rotary` [B or 1, n, 2, dim] holds rows of `rotary()` at their positions."""
         batch, count = attend.shape[:2]
         number, groups, dim = self.config.num_attention_heads, self.config.groups, self.config.dim
         if self.input_norm is not None:
@@ -132,42 +102,31 @@ class DraftLayer(nn.Module):
         return qk[:, :number], qk[:, number:], qkv[:, :, number + groups :].transpose(1, 2)
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool = False) -> Tensor:
-        """Return [B, heads, n, dim] from queries [B, heads, n, dim] and keys and values [B, groups, slots, dim]."""
         grouped = q.shape[1] != k.shape[1]
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=causal, enable_gqa=grouped)
 
     def attention_in_parts(self, q: Tensor, first: Slots, second: Slots) -> Tensor:
-        """Return `attention` over two disjoint sets of slots, each given as keys, values and bias."""
+        """`attention` over two disjoint sets of slots, each given as keys, values and bias."""
         return merge_attention(*attention_part(q, *first), *attention_part(q, *second))
 
     def finish(self, carry: Tensor, attended: Tensor) -> Tensor:
-        """Return the layer's output [B, n, H] from the residual and the attended values [B, heads, n, dim]."""
         # a step is a few small products and a module call costs as much as a product, so functions use the weights
         return self.with_mlp(carry + small_linear(attended.transpose(1, 2).flatten(2), self.out.weight, self.out.bias))
 
     def with_mlp(self, u: Tensor) -> Tensor:
-        """Return the layer's output [B, n, H] from the residual behind its attention."""
         normed = rms_norm(self.norm, u)
         gate, up = small_linear(normed, self.gate_up.weight, self.gate_up.bias).chunk(2, -1)
         return u + small_linear(F.silu(gate) * up, self.down.weight, self.down.bias)
 
     def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: SlotPool, bias: Tensor | None) -> Tensor:
-        """Return outputs [B, n, H] of n new slots, whose keys and values go to `cache`.
-
-        Args:
-            attend: [B, n, read_size].
-            carry: [B, n, H], the residual.
-            rotary: As in `heads`.
-            cache: The drafter's cache.
-            bias: Additive, [B or 1, 1, n, slots]. Without a bias, a single slot attends all before it, and several
-                slots attend causally over an empty cache.
-        """
+        """Return outputs [B, n, H] of n new slots, whose keys and values go to `cache`; `attend` and `rotary` as in
+        `heads`, `carry` [B, n, H] the residual. Without the additive bias [B or 1, 1, n, slots] a single slot attends
+        all before it, and several attend causally over an empty cache."""
         q, k, v = self.heads(attend, rotary)
         keys, values = cache.write(0, k, v)
         return self.finish(carry, self.attention(q, keys, values, bias, bias is None and attend.shape[1] > 1))
 
     def remember(self, attend: Tensor, rotary: Tensor, cache: SlotPool) -> None:
-        """Write the keys and values of new slots whose outputs are not needed; arguments as in `heads`."""
         config = self.config
         if self.input_norm is not None:
             attend = rms_norm(self.input_norm, attend)
@@ -175,11 +134,10 @@ class DraftLayer(nn.Module):
         write_keys_values(self.qkv, sizes, attend, rotary, cache, self.k_norm)
 
     def rotary_at(self, position: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return rows of `rotary()` at position int64 [B, n] or, on several axes, [A, B, n]: [B, n, 2, head_dim]."""
+        """Return [B, n, 2, head_dim] at position int64 [B, n] or, on several axes, [A, B, n]."""
         return self.rows_at(self.rotary(int(position.max()) + 1, position.device, dtype), position)
 
     def rows_at(self, table: Tensor, position: Tensor) -> Tensor:
-        """Return the rows of a `table` of `rotary()` at positions, see `rotary_at`."""
         rows = table[position]
         if position.dim() < 3:
             return rows
@@ -190,12 +148,11 @@ class DraftLayer(nn.Module):
         self, attend: Tensor, carry: Tensor, rotary: Tensor, first: int, depths: int, fuse: Fuse,
         hidden: Tensor | None = None,
     ) -> list[Tensor]:  # fmt: skip
-        """Return outputs [B, R - first, H] of the slots from `first` at each depth, for a drafter of this layer alone."""
         return unroll([self], attend, carry, rotary, first, depths, fuse, hidden)
 
 
 def rms_norm(norm: nn.RMSNorm, x: Tensor) -> Tensor:
-    """Norm x in its own dtype, which autocast may have changed."""
+    """Stay in the dtype of x, which autocast may have changed."""
     return F.rms_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.eps)
 
 
@@ -203,16 +160,7 @@ def write_keys_values(
     qkv: nn.Linear, sizes: tuple[int, int, int], attend: Tensor, rotary: Tensor, cache: SlotPool,
     k_norm: nn.RMSNorm | None = None,
 ) -> None:  # fmt: skip
-    """Write the rotated keys and the values of new slots, without their queries.
-
-    Args:
-        qkv: The projection.
-        sizes: The number of heads, the number of groups, and dim.
-        attend: float [B, n, A], the input of the projection.
-        rotary: As in `DraftLayer.heads`.
-        cache: The cache, whose first layer is written.
-        k_norm: The norm of keys by head; None for no norm.
-    """
+    """Write rotated keys and values to a cache's first layer. `sizes`: heads, groups and dim; `attend` float [B, n, A]."""
     heads, groups, dim = sizes
     bias = None if qkv.bias is None else qkv.bias[heads * dim :]
     kv = small_linear(attend, qkv.weight[heads * dim :], bias).unflatten(-1, (2 * groups, dim))

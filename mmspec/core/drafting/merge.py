@@ -1,5 +1,3 @@
-"""Drafts of several sources in a single tree, which one target pass verifies."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -17,22 +15,11 @@ Paths = Sequence[Sequence[int]]
 
 
 def with_copied_paths(draft: Draft, paths: Sequence[Paths], alone: Sequence[bool], most: int | None = None) -> Draft:
-    """Return the union of a draft of tokens and the copied paths of every row; see "Graft" and "RASD" for such trees.
-
-    A path follows the tree as long as the tokens agree, then branches off after the siblings there. A row's nodes do
-    not depend on other rows: its copied nodes follow its own last drawn node.
-
-    Args:
-        draft: Token ids int64 [B, N] over any tree. A draft with a distribution on record has a tree shared by all
-            rows. A root alone may have such a record too, so that its copies are tested like those of other rounds.
-        paths: Per row, its paths: the copied tokens after the root. They must not depend on the values drawn for this
-            draft.
-        alone: Per row, whether the drawn nodes are dropped; decided independently of their values.
-        most: The number of nodes at which a row takes no more copies, root included; None for no limit.
-
-    Raises:
-        ValueError: A distribution is on record over a tree per row.
-    """
+    """Return the union of a draft of tokens and the copied paths of every row ("Graft", "RASD"). A path follows the
+    tree as long as the tokens agree, then branches off after the siblings there. A draft with a distribution on record,
+    even a root alone, has a tree shared by all rows. `paths` must not depend on the values drawn for this draft. Rows
+    in `alone` drop their drawn nodes, decided independently of their values. A row takes no more copies from `most`
+    nodes on, root included."""
     rows = _rows_of(draft)
     for row, copied, single in zip(rows, paths, alone, strict=True):
         row.join(copied, single, most)
@@ -48,14 +35,8 @@ def with_copied_paths(draft: Draft, paths: Sequence[Paths], alone: Sequence[bool
 
 
 def joined(first: Draft, second: Draft) -> Draft:
-    """Return two drafts of the same roots as a single draft, which is tested in this order.
-
-    Picked tokens of the second draft become copies. Tokens that both sources drew from distributions stay apart, since
-    a drawn token must not be dropped.
-
-    Raises:
-        ValueError: The first draft was picked and the second was drawn, or siblings were drawn in different ways.
-    """
+    """Return two drafts of the same roots as a single draft, tested in this order. Picked tokens of the second become
+    copies. Tokens that both sources drew stay apart, since a drawn token must not be dropped."""
     if second.tree.nodes == 1 or first.tree.nodes == 1:
         return first if second.tree.nodes == 1 else second
     if second.law.drawn in ("deterministic", "none"):
@@ -79,7 +60,6 @@ def joined(first: Draft, second: Draft) -> Draft:
 
 
 def paths_of(draft: Draft) -> list[Paths]:
-    """Return per row the token paths from the root to the valid leaves of a draft of tokens, in node order."""
     paths = []
     for row in _rows_of(draft):
         inner = {row.parent[node] for node in range(1, len(row.value)) if row.valid[node]}
@@ -89,7 +69,7 @@ def paths_of(draft: Draft) -> list[Paths]:
 
 
 def _aligned(first: Law, second: Law) -> tuple[Tensor | None, Tensor, Tensor]:
-    """Return ids that hold the tokens of both records, None for the whole vocabulary, and both scores over them."""
+    """Return the ids of both records, None for the whole vocabulary, and both scores over them."""
     one, two = first.ids, second.ids
     if one is two or (one is not None and two is not None and torch.equal(one, two)):
         return one, first.scores, second.scores
@@ -101,11 +81,6 @@ def _aligned(first: Law, second: Law) -> tuple[Tensor | None, Tensor, Tensor]:
 
 
 def _shared_tree(draft: Draft) -> list[int]:
-    """Return the parents of a tree that all rows share.
-
-    Raises:
-        ValueError: The tree differs between rows.
-    """
     if len(draft.tree.parent) > 1:
         raise ValueError("draft: expected one tree for all rows of a draft with a recorded distribution, got a tree per row; "
                          "draft with a chain or a StaticTree")  # fmt: skip
@@ -114,8 +89,6 @@ def _shared_tree(draft: Draft) -> list[int]:
 
 @dataclass(slots=True)
 class _Row:
-    """The nodes of a row as lists; `copied` lists the copied nodes."""
-
     value: list[int]
     parent: list[int]
     valid: list[bool]
@@ -143,7 +116,6 @@ class _Row:
         self.parent = [parent if valid else 0 for parent, valid in zip(self.parent, self.valid, strict=True)]
 
     def tokens(self, node: int) -> list[int]:
-        """Return the tokens from the root's child to a node."""
         path = []
         while node:
             path.append(self.value[node])
@@ -152,7 +124,7 @@ class _Row:
 
     @property
     def depth(self) -> int:
-        """The exact depth of the deepest node: a tree as deep as its number of nodes counts as a chain."""
+        """Exact: a tree as deep as its number of nodes counts as a chain."""
         depth = [0]
         for parent in self.parent[1:]:
             depth.append(depth[parent] + 1)

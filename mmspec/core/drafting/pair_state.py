@@ -1,7 +1,4 @@
-"""The state of drafters that read pairs of a hidden feature and the token after it.
-
-Pairs are stored after every round and read in a single pass before the next draft.
-"""
+"""Drafters that read pairs of a hidden feature and the token after it, stored after a round and read before a draft."""
 
 from __future__ import annotations
 
@@ -23,12 +20,8 @@ Pairs = tuple[Tensor, Tensor, list[int]]
 
 
 class PendingFeatures:
-    """The pairs of rounds that the drafter has not read yet.
-
-    Attributes:
-        rounds: Per round, hidden states of the accepted path [B, n, F], the value after each, int64 [B, n], and the
-            number of valid pairs per row.
-    """
+    """Pairs not read yet. Per round: hidden states of the accepted path [B, n, F], the value after each, and the valid
+    pairs."""
 
     def __init__(self) -> None:
         self.rounds: list[Pairs] = []
@@ -37,7 +30,7 @@ class PendingFeatures:
         return len(self.rounds)
 
     def note(self, paths: list[list[int]], draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Store a round. `paths` holds the accepted nodes per row (root first), empty for a stopped row."""
+        """`paths` holds the accepted nodes per row (root first), empty for a stopped row."""
         counts = [len(path) for path in paths]
         if draft.tree.nodes == 1:
             self.rounds.append((evidence.hidden, verdict.correction[:, None], counts))
@@ -48,11 +41,9 @@ class PendingFeatures:
         self.rounds.append((hidden, following[:, :width], counts))
 
     def known(self) -> Pairs:
-        """Return all stored pairs, concatenated with each row's valid pairs first."""
         return self.rounds[0] if len(self.rounds) == 1 else _joined(self.rounds)
 
     def take(self) -> Pairs:
-        """Return `known`, and clear the store."""
         pairs, self.rounds = self.known(), []
         return pairs
 
@@ -67,13 +58,7 @@ def _joined(rounds: list[Pairs]) -> Pairs:
 
 
 class FixedPendingFeatures:
-    """`PendingFeatures` of a single round in fixed tensors, for captured rounds.
-
-    Attributes:
-        hidden: [B, W, F].
-        value: int64 [B, W].
-        count: int64 [B].
-    """
+    """`PendingFeatures` of a single round in fixed tensors, for captured rounds: [B, W, F], int64 [B, W] and [B]."""
 
     def __init__(self, rows: int, width: int, pairs: PendingFeatures | FixedPendingFeatures):
         hidden, value, _ = _latest(pairs)
@@ -85,7 +70,6 @@ class FixedPendingFeatures:
         return 1
 
     def load(self, pairs: PendingFeatures | FixedPendingFeatures) -> None:
-        """Copy the pairs of a request."""
         hidden, value, count = _latest(pairs)
         count = count if isinstance(count, Tensor) else value.new_tensor(count)
         for own, new in ((self.hidden, hidden), (self.value, value)):
@@ -93,13 +77,12 @@ class FixedPendingFeatures:
         self.count.zero_()[: len(count)] = count
 
     def note(self, counts: Tensor, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Store a round. `counts` int64 [B] is the number of valid nodes of every row's path."""
+        """`counts` int64 [B] is the number of valid nodes of every row's path."""
         self.hidden = gather_nodes(evidence.hidden, verdict.path)
         self.value, _ = run_of(draft, verdict)
         self.count = counts
 
     def take(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the stored pairs, which stay stored."""
         return self.hidden, self.value, self.count
 
 
@@ -108,25 +91,15 @@ def _latest(pairs: PendingFeatures | FixedPendingFeatures) -> tuple[Tensor, Tens
 
 
 class PairState:
-    """Base of the states that `growth.py` steps over a `BatchTarget`. A domain adds `read`, `logits` and `law`.
-
-    Attributes:
-        cache: The committed slots.
-        next_position: int64 [B], the position of the next slot; None before the prompt is read.
-        root: float [B, F], the predicted feature after the last committed pair, from which depth 1 is drawn.
-        deepest: The most levels of a draft: those of the shape, limited by the drafter's `trained_depth`.
-        passes: The passes of the drafter's layer.
-        pending_features: The pairs accepted since the last read.
-        counts: Per row, the number of pairs that the last `catch_up` read.
-        ids: The values that it scores, see `LevelwiseState`; None for all.
-        held: Names of further attributes that persist between rounds; a class that lists them can draft in captured
-            rounds.
-    """
+    """Base of the states that `growth.py` steps over a `BatchTarget`. A domain adds `read`, `logits` and `law`. `root`
+    float [B, F] is the predicted feature after the last committed pair, from which depth 1 is drawn. `next_position`
+    int64 [B] is None before the prompt is read; `deepest` is limited by `trained_depth`; `counts` are the pairs of the
+    last `catch_up` per row."""
 
     cache: SlotPool
     independent = False
     ids: Tensor | None = None
-    held: ClassVar[tuple[str, ...]] = ()
+    held: ClassVar[tuple[str, ...]] = ()  # attributes that persist; a class that lists them can be captured
 
     def __init__(self, drafter: ShapeMixin, target: object):
         self.drafter, self.passes = drafter, 0
@@ -137,37 +110,24 @@ class PairState:
         self.next_position: Tensor | None = None
 
     def serve(self, target: object) -> None:
-        """Draft for `target` from now on."""
         self.target = target
         self.shape = shape_for_request(self.drafter.shape_for(target.greedy, target.device), target)
         limit = self.drafter.trained_depth
         self.deepest = self.shape.longest if limit is None else min(self.shape.longest, limit)
 
     def resize(self, shape: Shape) -> None:
-        """Draft in another shape of `tree_sizes` from now on. The choice must not depend on unverified values."""
+        """Draft in another shape of `tree_sizes`. The choice must not depend on unverified values."""
         self.shape = shape
 
     def read(self, value: Tensor, hidden: Tensor, ahead: Tensor | int, ancestor: Tensor | None, back: int) -> Tensor:
-        """Return predicted features [B, n, F] of new slots, which do not count yet.
-
-        Args:
-            value: int64 [B, n], the values after the features.
-            hidden: [B, n, F], the features.
-            ahead: Their positions relative to the next position, int64 [1, n] or a number.
-            ancestor: As in `bias`.
-            back: As in `bias`.
-        """
+        """Return predicted features [B, n, F] of new slots, which do not count yet, from the features `hidden` and the
+        values after them. `ahead` int64 [1, n] or a number: positions relative to the next position. For the rest see
+        `bias`."""
         raise NotImplementedError
 
     def bias(self, ancestor: Tensor | None, back: int, dtype: torch.dtype, count: int = 1) -> Tensor | None:
         """Return the attention bias of `count` new slots; None if they see all earlier slots and rows are equally long.
-
-        Args:
-            ancestor: bool [R, n, back + n] over the drafted nodes in the cache, None on a chain.
-            back: The number of drafted nodes in the cache.
-            dtype: The dtype of the bias.
-            count: The number of new slots.
-        """
+        `ancestor` is bool [R, n, back + n] over the `back` drafted nodes in the cache and these, None on a chain."""
         if ancestor is None:
             if self.cache.uniform:
                 return None
@@ -175,15 +135,8 @@ class PairState:
         return self.cache.bias(ancestor, dtype, back)
 
     def remember(self, attend: Tensor, rotary: Tensor, count: Tensor) -> None:
-        """Write a prompt to the cache without computing its outputs; later slots attend only its keys.
-
-        The cache is empty, or all rows have the same number of slots.
-
-        Args:
-            attend: float [R, S, A], of which row r uses the first `count[r]` slots.
-            rotary: As in `DraftLayer.heads`.
-            count: int64 [R].
-        """
+        """Write a prompt without computing its outputs; later slots attend only its keys. Row r uses the first
+        `count[r]` slots of `attend` [R, S, A]. The cache is empty, or all rows have the same number of slots."""
         layer, (rows, slots, _) = self.drafter.layer, attend.shape
         if not slots:
             empty = attend.new_zeros(rows, layer.config.groups, 0, layer.config.dim)
@@ -197,24 +150,17 @@ class PairState:
             self.cache.lengths, self.cache.length = count.tolist(), count
 
     def observe(self, target: object, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Store the accepted pairs: hidden states of the path, and the value after each. They are read before a draft."""
         self.learn_length(draft, verdict)
         self.pending_features.note(target.paths, draft, evidence, verdict)
 
     def learn_length(self, draft: Draft, verdict: Verdict) -> None:
-        """Show a round to the controller of a chain's length."""
         learn_lengths(getattr(self.shape, "length", None), draft, verdict)
 
     def prefill(self) -> None:
-        """Read the prompt."""
         raise NotImplementedError
 
     def catch_up(self, depth: int | None = None) -> None:
-        """Extend the cache by the stored pairs in a single pass.
-
-        Args:
-            depth: The levels of the next draft, for drafters that draft in the same pass; None for `deepest`.
-        """
+        """Read the stored pairs in a single pass; `depth` (None for `deepest`) is for drafters that draft in it."""
         hidden, value, self.counts = self.pending_features.take()
         counts, tree = self.counts, chain(value.shape[1] - 1, value.device)
         out = self.read(value, hidden, tree.depth, tree.ancestor if value.shape[1] > 1 else None, 0)
@@ -229,25 +175,22 @@ class PairState:
         self.cache.advance(counts)
 
     def rewind(self, count: int) -> None:
-        """Remove the last `count` pairs of every row from the cache, a slot each."""
         self.cache.advance(-count)
         self.next_position = self.next_position - count
 
     def ready(self, depth: int | None = None) -> None:
-        """Read all that is known so far, after which `root` is up to date; `depth` as in `catch_up`."""
+        """Read all that is known so far, after which `root` is up to date."""
         if self.next_position is None:
             self.prefill()
         if self.pending_features:
             self.catch_up(depth)
 
     def draft_budget(self, longest: int | None = None) -> DraftBudget:
-        """Return the size of the next draft: the least of `deepest`, `longest` and each row's room."""
         depth = self.deepest if longest is None else min(self.deepest, longest)
         return DraftBudget(depth, self.target.rooms(depth))
 
     @torch.no_grad()
     def propose(self, target: object, keys: Keys, longest: int | None = None) -> Draft:
-        """Return a draft in the request's shape, of at most `longest` levels; None for `deepest`."""
         budget = self.draft_budget(longest)
         if budget.is_empty:
             return root_only(target.pending)
@@ -255,16 +198,15 @@ class PairState:
         return self.draft(target, keys, budget)
 
     def draft(self, target: object, keys: Keys, budget: DraftBudget) -> Draft:
-        """Return the draft after `root`, right after `ready`; levels are cut before anything is drawn."""
+        """Draft right after `ready`; levels are cut before anything is drawn."""
         whole = isinstance(self.shape, Chain) or budget.depth >= self.deepest
         return grow_draft(self, target, self.shape if whole else self.shape.cut(budget.depth), keys, budget)
 
     def feature(self, out: Tensor, depth: int) -> Tensor:
-        """Return the predicted features [B, n, F] behind the children at `depth` (from 1)."""
         return out
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """Return predicted features [B, n, F] of a level of drafted nodes, which share a position; see `LevelwiseState`."""
+        """Nodes of a level share a position; see `LevelwiseState`."""
         out = self.read(token, hidden, depth - 1, ancestor, back)
         self.cache.advance(token.shape[1])
         return out

@@ -1,5 +1,3 @@
-"""The shape of a request: from settings, for a request, and the smaller shapes that a controller compares."""
-
 from __future__ import annotations
 
 import copy
@@ -24,7 +22,6 @@ from mmspec.methods import MethodParts, method, value_of
 
 
 def shape_for_request(shape: Shape, target: object) -> Shape:
-    """Return the shape of a request, whose controller of lengths may adapt to the request."""
     if not isinstance(shape, Chain) or (control := control_for(shape.length, target)) is shape.length:
         return shape
     return replace(shape, length=control)
@@ -38,11 +35,8 @@ _TREES = (8, 16, 24, 32, 48, 64)  # the drafted nodes of the smaller trees that 
 
 
 def tree_sizes(shape: Shape) -> dict[int, Shape]:
-    """Return the smaller drafts that a controller compares, by drafted nodes, the tree itself last; 0 is a chain.
-
-    Args:
-        shape: The shape of the request. Chains have no sizes, and trees whose levels share their draws have no chain.
-    """
+    """Return the drafts that a controller compares by nodes; 0 is a chain, for trees whose levels do not share their
+    draws."""
     if isinstance(shape, Chain):
         return {}
     nodes = shape.nodes if isinstance(shape, DynamicTree) else len(shape.parents) - 1
@@ -55,7 +49,7 @@ def tree_sizes(shape: Shape) -> dict[int, Shape]:
 
 @lru_cache(maxsize=1024)
 def verified_nodes(shape: Shape, depth: int) -> int:
-    """Return the nodes of a target pass over a draft of at most `depth` levels, the root included."""
+    """Return the nodes of a pass, the root included."""
     if isinstance(shape, Chain):
         return depth + 1
     cut = shape.cut(depth)
@@ -63,24 +57,18 @@ def verified_nodes(shape: Shape, depth: int) -> int:
 
 
 class ShapeMixin:
-    """Mixin of drafters whose drafts are grown level by level (see `growth.py`).
+    """Mixin of drafters whose drafts are grown level by level (see `growth.py`)."""
 
-    Attributes:
-        shapes: The shapes of greedy and of sampled requests.
-        trained_depth: The most levels that the drafter can draft; None for no limit.
-    """
-
-    shapes: tuple[Shape, Shape] = DEFAULT_SHAPES
-    trained_depth: int | None = None
+    shapes: tuple[Shape, Shape] = DEFAULT_SHAPES  # of greedy and of sampled requests
+    trained_depth: int | None = None  # the most levels that the drafter can draft
 
     def with_shape(self, shape: Shape, sampled: Shape | None = None) -> Self:
-        """Return a drafter with the same weights and another shape, and optionally a `sampled` shape for sampled requests."""
         other = copy.copy(self)
         other.shapes = (shape, sampled or shape)
         return other
 
     def shape_for(self, greedy: bool, device: torch.device | None = None) -> Shape:
-        """Return the shape of a request; where none was set, greedy requests on a CPU draft a chain."""
+        """Where none was set, greedy requests on a CPU draft a chain."""
         if greedy and self.shapes is DEFAULT_SHAPES and device is not None and device.type == "cpu":
             return ON_CPU
         return self.shapes[0 if greedy else 1]

@@ -1,5 +1,3 @@
-"""Rotary positions of drafter layers: plain positions, and positions scaled for contexts longer than in training."""
-
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -14,15 +12,8 @@ from mmspec.io.pretrained import SCALED
 
 
 def check_scaling(scaling: Mapping[str, Any]) -> None:
-    """Check the fields of scaled positions.
-
-    Args:
-        scaling: The `rope_parameters` of a transformers config, without the base; empty for plain positions. Fields
-            with `mrope_section` are for positions on several axes, see `axes_of`.
-
-    Raises:
-        ValueError: The kind is not in `SCALED`, or a field of the kind is missing.
-    """
+    """Check the fields of scaled positions, the `rope_parameters` of a transformers config without the base; empty for
+    plain positions. Fields with `mrope_section` are for positions on several axes, see `axes_of`."""
     if not scaling:
         return
     if "mrope_section" in scaling:
@@ -45,14 +36,7 @@ def check_scaling(scaling: Mapping[str, Any]) -> None:
 
 
 def frequencies(dim: int, theta: float, scaling: Mapping[str, Any], device: torch.device) -> tuple[Tensor, float]:
-    """Return the rotation angle per position of each pair, float32 [dim / 2], and the factor of cos and sin.
-
-    Args:
-        dim: The size of a head.
-        theta: The base.
-        scaling: See `check_scaling`.
-        device: The device of the result.
-    """
+    """Return the rotation angle per position of each pair, float32 [dim / 2], and the factor of cos and sin."""
     if not scaling or "mrope_section" in scaling:
         half = dim // 2
         return theta ** (-torch.arange(half, device=device, dtype=torch.float32) / half), 1.0
@@ -69,7 +53,6 @@ def frequencies(dim: int, theta: float, scaling: Mapping[str, Any], device: torc
 def rotary(
     count: int, dim: int, theta: float, device: torch.device, dtype: torch.dtype, scaling: Mapping[str, Any] = {}
 ) -> Tensor:
-    """Return `rotary_of` positions 0..count-1, [count, 2, dim]."""
     return rotary_of(torch.arange(count, device=device), dim, theta, dtype, scaling)
 
 
@@ -82,11 +65,9 @@ def rotary_of(position: Tensor, dim: int, theta: float, dtype: torch.dtype, scal
 
 
 def axes_of(dim: int, scaling: Mapping[str, Any], device: torch.device) -> Tensor:
-    """Return the axis of positions that turns each element of a head, int64 [dim].
-
-    `mrope_section` gives the pairs of each axis. They stand side by side, as in Qwen2-VL, or take turns where
-    `mrope_interleaved` is set, as in Qwen3-VL, with the rest of the pairs on the first axis.
-    """
+    """Return the axis of positions that turns each element of a head, int64 [dim]. `mrope_section` gives the pairs of
+    each axis, side by side as in Qwen2-VL, or in turns with `mrope_interleaved` as in Qwen3-VL, the rest on the first
+    axis."""
     section = scaling["mrope_section"]
     axis = torch.zeros(dim // 2, dtype=torch.long)
     if scaling.get("mrope_interleaved"):
@@ -98,11 +79,7 @@ def axes_of(dim: int, scaling: Mapping[str, Any], device: torch.device) -> Tenso
 
 
 def apply_rotary(heads: Tensor, rotary: Tensor) -> Tensor:
-    """Apply a rotary embedding in the half-split layout, in the dtype of `heads`.
-
-    Args:
-        heads: [B, n, heads, dim].
-        rotary: [B or 1, n, 2, dim], in the dtype of `heads` or a wider dtype, which is then that of the product.
-    """
+    """Rotate [B, n, heads, dim] in the half-split layout by [B or 1, n, 2, dim], whose dtype, if wider, is the
+    product's."""
     cos, sin = rotary[:, :, :1], rotary[:, :, 1:]
     return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin).to(heads.dtype)

@@ -1,5 +1,3 @@
-"""Shapes of drafts: dynamic trees, static trees and chains."""
-
 from __future__ import annotations
 
 import heapq
@@ -19,18 +17,8 @@ SAMPLED_NODES, SAMPLED_DEPTH = 14, 7  # the drafted nodes and the levels of the 
 
 
 def likeliest_tree(nodes: int, depth: int, hit_rates: Sequence[float]) -> tuple[int, ...]:
-    """Return the parents of the tree with the most expected accepted tokens.
-
-    Nodes are sorted by falling chance, so a prefix of the list is the best smaller tree.
-
-    Args:
-        nodes: The number of nodes, root included.
-        depth: The largest depth of a node.
-        hit_rates: Falling chances in (0, 1) that a node's child of rank 0, 1, ... is right.
-
-    Raises:
-        ValueError: No tree has these sizes.
-    """
+    """Return the parents of the tree of `nodes` (with the root) with the most expected accepted tokens, for falling
+    chances in (0, 1) that a child of rank 0, 1, ... is right. A prefix of the list is the best smaller tree."""
     rates = tuple(hit_rates)
     if any(not 0 < r < 1 for r in rates) or any(a < b for a, b in zip(rates, rates[1:], strict=False)):
         raise ValueError(f"hit_rates: expected falling chances in (0, 1), got {rates}")
@@ -150,10 +138,7 @@ class StaticTree:
 
 
 def sampled_tree(depth: int | None = None) -> StaticTree:
-    """Return the default tree of sampled requests for a drafter of `depth` levels, None for any number.
-
-    The levels above the cut take the nodes of those below it, as far as they have room.
-    """
+    """The levels above the cut take the nodes of those below it, as far as they have room."""
     levels, width = min(depth or SAMPLED_DEPTH, SAMPLED_DEPTH), len(HIT_RATES)
     room = (width ** (levels + 1) - width) // (width - 1)
     return StaticTree(likeliest_tree(min(SAMPLED_NODES, room) + 1, levels, HIT_RATES))
@@ -210,7 +195,7 @@ Shape = DynamicTree | StaticTree | Chain
 
 
 def nodes_of(shape: Shape) -> int:
-    """Return the most nodes of a draft in that shape, with the root and grown candidates."""
+    """Return the most nodes of a draft, with the root and grown candidates."""
     if isinstance(shape, DynamicTree):
         return max(shape.nodes, shape.depth * shape.width) + 1
     return len(shape.parents) if isinstance(shape, StaticTree) else shape.longest + 1

@@ -1,5 +1,3 @@
-"""Stored distributions after contexts, and the trees that are drawn from them without a model."""
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -19,20 +17,13 @@ Ngram = tuple[int, ...]
 
 @dataclass(slots=True)
 class StoredLaw:
-    """The mean of the target's distributions after an n-gram, over its likeliest tokens.
+    """The mean of the target's distributions after an n-gram, over its likeliest tokens."""
 
-    Attributes:
-        ids: The tokens, the likeliest first.
-        mass: Their probabilities, all above 0; their sum is below 1 where further tokens are possible.
-        count: The number of distributions in the mean.
-    """
-
-    ids: Sequence[int]
-    mass: Sequence[float]
-    count: int = 1
+    ids: Sequence[int]  # the likeliest first
+    mass: Sequence[float]  # all above 0; the sum is below 1 where further tokens are possible
+    count: int = 1  # distributions in the mean
 
     def add(self, ids: Sequence[int], mass: Sequence[float], width: int) -> None:
-        """Add a distribution to the mean, over the union of the tokens, and keep the `width` likeliest."""
         share = 1 / (self.count + 1)
         total = {token: old * (1 - share) for token, old in zip(self.ids, self.mass, strict=True)}
         for token, new in zip(ids, mass, strict=True):
@@ -42,28 +33,21 @@ class StoredLaw:
 
 
 class NgramLaws:
-    """The distributions after the n-grams of texts, under fixed settings of sampling.
-
-    Args:
-        max_ngram: The longest n-gram.
-        min_ngram: The shortest n-gram.
-        width: The tokens that are stored for an n-gram.
-        most: The n-grams that are stored; beyond them the oldest are forgotten.
-    """
+    """The distributions after n-grams, under fixed settings of sampling: `width` tokens for each of the `most` latest
+    n-grams."""
 
     def __init__(self, max_ngram: int, min_ngram: int, width: int, most: int):
         self.sizes, self.width, self.most = range(max_ngram, min_ngram - 1, -1), width, most
         self.laws: dict[Ngram, StoredLaw] = {}
 
     def find(self, text: Ngram) -> StoredLaw | None:
-        """Return the distribution after the longest known n-gram at the end of a text; None if none is known."""
+        """Use the longest known n-gram at the end of a text; None if none is known."""
         for size in self.sizes:
             if size <= len(text) and (law := self.laws.get(text[-size:])) is not None:
                 return law
         return None
 
     def store(self, text: Ngram, ids: Sequence[int], mass: Sequence[float]) -> None:
-        """Add the distribution after a text to those of the n-grams at its end."""
         for size in self.sizes:
             if size > len(text):
                 continue
@@ -76,20 +60,13 @@ class NgramLaws:
             self.laws[text[-size:]] = StoredLaw(ids, mass)
 
 
-# recorded where nothing is drawn
-_UNKNOWN = StoredLaw((0,), (1.0,))
+_UNKNOWN = StoredLaw((0,), (1.0,))  # recorded where nothing is drawn
 FindLaw = Callable[[int, Ngram], StoredLaw | None]
 
 
 class StoredLawTrees:
-    """Trees over a template whose children come from stored distributions. A node without a distribution is a leaf.
-
-    Args:
-        template: The parents of the tree, root first.
-        width: The most values of a stored distribution.
-        picks: Whether children are the likeliest values instead of draws without replacement.
-        device: The device of the drafts.
-    """
+    """Trees over a template whose children come from stored distributions of at most `width` values; a node without any
+    is a leaf. `picks`: children are the likeliest values instead of draws without replacement."""
 
     def __init__(self, template: Sequence[int], width: int, picks: bool, device: torch.device):
         self.template, self.width, self.picks = template, width, picks
@@ -101,14 +78,8 @@ class StoredLawTrees:
         self.rows = torch.tensor(rows, device=device)
 
     def draft(self, target: BatchTarget, keys: Keys, find: FindLaw) -> Draft:
-        """Return a draft of every row.
-
-        Args:
-            target: The target.
-            keys: The random keys of the round.
-            find: The function from a row and the drafted values below its root to the distribution of the next value,
-                None where it is unknown.
-        """
+        """`find` maps a row and the drafted values below its root to the distribution of the next value, None where
+        unknown."""
         rooms, noise = target.rooms(self.tree.max_depth), [None] * target.batch
         if not self.picks:  # the noise of all levels
             noise = keys.gumbel(Purpose.DRAFT, len(self.inner), self.width).tolist()
@@ -122,7 +93,6 @@ class StoredLawTrees:
         return without_tail(Draft(value, self.tree, law, valid), self.template)
 
     def record(self, laws: Sequence[Sequence[StoredLaw]], device: torch.device) -> Law:
-        """Return the stored distributions of the drawn nodes, which the softmax of their logarithms renormalises."""
         ids = [[(*law.ids, *[-1] * (self.width - len(law.ids))) for law in row] for row in laws]
         mass = [[(*law.mass, *[0.0] * (self.width - len(law.mass))) for law in row] for row in laws]
         scores = torch.tensor(mass, device=device).log()
@@ -130,8 +100,6 @@ class StoredLawTrees:
 
 
 class _Growth:
-    """The tree of a row: `value` and `valid` of each node, and `laws` of the nodes with children."""
-
     def __init__(
         self, trees: StoredLawTrees, row: int, room: int, noise: Sequence[Sequence[float]] | None, find: FindLaw
     ):
@@ -154,7 +122,7 @@ class _Growth:
 
 
 def _draws(law: StoredLaw, noise: Sequence[float]) -> list[int]:
-    """Return the values in the order in which they are drawn without replacement (Gumbel top-k)."""
+    """Draw in order without replacement (Gumbel top-k)."""
     scores = [log(mass) + extra for mass, extra in zip(law.mass, noise, strict=False)]
     return [law.ids[place] for place in sorted(range(len(scores)), key=scores.__getitem__, reverse=True)]
 

@@ -1,5 +1,3 @@
-"""Where a dynamic tree ends early: its settings with their text form, and the decision for a batch."""
-
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
@@ -13,20 +11,13 @@ from mmspec.io.validation import check_fields
 
 @dataclass(frozen=True, slots=True)
 class TreeStop:
-    """A depth at which a dynamic tree ends where the nodes that it would expand next are too unlikely, in all rows.
-
-    Args:
-        depth: The levels of a tree that ends here.
-        chance: The probability that the nodes need.
-        of: "sum" compares the probability of the nodes together ("Dynamic Depth Decoding"), "best" that of the likeliest
-            node ("Graft").
-        nodes: The nodes that a draft has that ends here; 0 for all.
-    """
+    """A depth at which a dynamic tree ends where the nodes that it would expand next are too unlikely, in all rows:
+    together ("sum", "Dynamic Depth Decoding"), or the likeliest ("best", "Graft")."""
 
     depth: int
-    chance: float
+    chance: float  # the probability that the nodes need
     of: Literal["sum", "best"] = "sum"
-    nodes: int = 0
+    nodes: int = 0  # of a draft that ends here; 0 for all
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -35,12 +26,7 @@ class TreeStop:
                              f"{self.depth}, {self.chance}, {self.of!r} and {self.nodes}; change them")  # fmt: skip
 
     def is_reached(self, score: Tensor, live: Sequence[bool]) -> bool:
-        """Return whether a tree ends here. The host reads the scores.
-
-        Args:
-            score: float32 [B, W], the cumulative log-probabilities of the nodes.
-            live: The rows that are still decoded; all of them have to agree.
-        """
+        """The host reads cumulative log-probabilities float32 [B, W]; all live rows have to agree."""
         chance = score.exp()
         rows = (chance.sum(-1) if self.of == "sum" else chance.amax(-1)).tolist()
         return all(value < self.chance for value, alive in zip(rows, live, strict=True) if alive)
@@ -51,7 +37,7 @@ class TreeStop:
 
 
 class TreeStops(tuple[TreeStop, ...]):
-    """The stops of a dynamic tree; text and tuples of fields, such as ((3, 0.3), (5, 0.2)), are converted."""
+    """Texts and tuples of fields, such as ((3, 0.3), (5, 0.2)), are converted."""
 
     def __new__(cls, stops: str | Iterable[TreeStop | Sequence[object]] = ()) -> Self:
         if isinstance(stops, str):
@@ -65,13 +51,8 @@ class TreeStops(tuple[TreeStop, ...]):
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Parse "DEPTH:CHANCE+DEPTH:CHANCE", such as "3:0.3+5:0.2"; "none" for no stop.
-
-        A stop may name "sum" or "best" too, and then its nodes: "2:0.1:best:8".
-
-        Raises:
-            ValueError: The text has another form, or a value is out of range.
-        """
+        """Parse "DEPTH:CHANCE+DEPTH:CHANCE", such as "3:0.3+5:0.2"; "none" for no stop. A stop may name "sum" or "best"
+        too, and then its nodes: "2:0.1:best:8"."""
         stops = []
         for piece in () if text == "none" else text.split("+"):
             fields = [piece.split(":")[place : place + 1] for place in range(4)]

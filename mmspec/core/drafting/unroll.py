@@ -13,13 +13,9 @@ Fuse = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class UnrolledLayer(Protocol):
-    """A decoder layer, see `DraftLayer`.
+    """A decoder layer, see `DraftLayer`."""
 
-    Attributes:
-        config: Its LayerConfig, of which the window is read.
-    """
-
-    config: Any
+    config: Any  # a LayerConfig, of which the window is read
 
     def heads(self, attend: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return rotated queries and keys, and values."""
@@ -32,25 +28,12 @@ def unroll(
     layers: Sequence[UnrolledLayer], attend: Tensor, carry: Tensor, rotary: Tensor, first: int, depths: int, fuse: Fuse,
     hidden: Tensor | None = None, finish: Callable[[Tensor], Tensor] = lambda out: out,
 ) -> list[Tensor]:  # fmt: skip
-    """Return the outputs of the last layer for the slots from `first` at each depth, attending as in drafting.
-
-    A slot at depth d reads the drafter's output of the previous slot at depth d - 1. In each layer it attends the true
-    slots up to d before it, and its own drafted ancestors in between, within the layer's window.
-
-    Args:
-        layers: The decoder layers, the first of which reads `attend`.
-        attend: float [B, R, A], of the true slots.
-        carry: float [B, R, H], their residual.
-        rotary: [B or 1, R, 2, dim], at their positions.
-        first: The first slot whose outputs are needed.
-        depths: The number of depths.
-        fuse: Maps outputs [B, R - first, H] of the previous slots to the pair (attend, carry) of these slots.
-        hidden: bool [B, R], slots before `first` that are masked; None for none.
-        finish: Maps outputs of the last layer to the outputs that are returned and read at the next depth.
-
-    Returns:
-        float [B, R - first, H] per depth.
-    """
+    """Return the outputs of the last layer for the slots from `first` at each depth, float [B, R - first, H]. A slot at
+    depth d reads the drafter's output of the previous slot at depth d - 1. In each layer it attends the true slots up
+    to d before it, and its own drafted ancestors in between, within the window. The first layer reads `attend` [B, R,
+    A] of the true slots with the residual `carry` [B, R, H] and `rotary` [B or 1, R, 2, dim]. `fuse` maps outputs of
+    the previous slots to (attend, carry). `hidden` bool [B, R] masks slots before `first`. `finish` maps outputs to
+    those returned and read at the next depth."""
     passes = [_LayerPasses(layer) for layer in layers]
     outputs: list[Tensor] = []
     for depth in range(depths):
@@ -67,8 +50,6 @@ def unroll(
 
 
 class _LayerPasses:
-    """The passes of a layer, with the keys and values of true slots and of every depth from 1 over the slots from `first`."""
-
     def __init__(self, layer: UnrolledLayer):
         self.layer = layer
         self.true: tuple[Tensor, Tensor] | None = None
@@ -77,7 +58,8 @@ class _LayerPasses:
     def __call__(
         self, attend: Tensor, carry: Tensor, rotary: Tensor, start: int, depth: int, hidden: Tensor | None
     ) -> Tensor:
-        """Return outputs of the slots from `start` at the next depth; `attend` and `carry` hold all true slots at depth 0."""
+        """Return outputs of the slots from `start` at the next depth; `attend` and `carry` hold all true slots at depth
+        0."""
         query, key, value = self.layer.heads(attend, rotary)
         repeat = query.shape[1] // key.shape[1]
         pair = _wide(key, repeat), _wide(value, repeat)
@@ -106,15 +88,8 @@ class _LayerPasses:
 def attend_own_draft(
     query: Tensor, key: Tensor, value: Tensor, hides: Tensor, own: Sequence[tuple[Tensor, Tensor]]
 ) -> Tensor:
-    """Return the attended values of slots that each see true slots and the drafted slots of their own draft.
-
-    Args:
-        query: float [B, heads, m, dim].
-        key: float [B, heads, R, dim], of the true slots.
-        value: float [B, heads, R, dim].
-        hides: bool [.., m, R], the true slots that a slot does not see.
-        own: The keys and values of drafted slots, [B, heads, m, dim] each: row i is seen by slot i alone.
-    """
+    """Return the values for queries [B, heads, m, dim] that each see true slots [B, heads, R, dim], except `hides` bool
+    [.., m, R], and their own draft: row i of `own` [B, heads, m, dim] is seen by slot i alone."""
     scale = query.shape[-1] ** -0.5
     scores = (query @ key.transpose(-1, -2) * scale).masked_fill(hides, -torch.inf)
     diagonal = [(query * k).sum(-1, keepdim=True) * scale for k, _ in own]
@@ -130,5 +105,4 @@ def _wide(x: Tensor, repeat: int) -> Tensor:
 
 
 def _back(x: Tensor, steps: int) -> Tensor:
-    """Shift x [B, heads, m, dim] by `steps` rows, with zeros at the start."""
     return F.pad(x, (0, 0, steps, 0))[:, :, : x.shape[2]]

@@ -1,5 +1,3 @@
-"""The base of rules: weigh every node, select (the same for all domains), resample; and shared look-ups."""
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -52,7 +50,7 @@ class Weights:
 
 @lru_cache(maxsize=64)
 def _root(batch: int, device: str) -> tuple[Tensor, Tensor]:
-    """Return the node [B] and the path [B, 1] of a draft of the root alone, which is always accepted; both are read-only."""
+    """A draft of the root alone is always accepted; both tensors are read-only."""
     node = torch.zeros(batch, dtype=torch.long, device=device)
     return node, node[:, None]
 
@@ -89,11 +87,7 @@ class Rule:
         return self
 
     def check_evidence(self, evidence: Evidence) -> None:
-        """Refuse a target without the evidence that the rule reads.
-
-        Raises:
-            UnsupportedCombination: The evidence lacks the field `reads`. It is a ValueError.
-        """
+        """Refuse a target without the evidence that the rule reads."""
         if getattr(evidence, self.reads) is None:
             fields = " and ".join(
                 name for field, name in _EVIDENCE_NAMES.items() if getattr(evidence, field) is not None
@@ -104,11 +98,7 @@ class Rule:
             )
 
     def check(self, draft: Draft) -> None:
-        """Refuse a draft whose q record or shape the rule is not proven for.
-
-        Raises:
-            UnsupportedCombination: The rule does not support the draft. It is a ValueError.
-        """
+        """Refuse a draft whose q record or shape the rule is not proven for."""
         if draft.tree.nodes == 1:
             return
         pair = (draft.law.kind, draft.law.drawn)
@@ -178,10 +168,8 @@ class Rule:
         return verdict
 
     def draw(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor, keys: Keys) -> Tensor:
-        """Draw the value after the accepted node int64 [B], int64 [B].
-
-        Kernels run a race over the residual's form; a CPU inverts a single uniform, which is cheaper there.
-        """
+        """Draw the value after the accepted node int64 [B], int64 [B]. Kernels run a race over the residual's form; a
+        CPU inverts a single uniform, which is cheaper there."""
         form = self.form(evidence, draft, weights, node)
         if form is not None and isinstance(form.p, LogLaw):
             return residual_sample(form, node, keys.seeds, keys.stream(Purpose.RESIDUAL))
@@ -196,9 +184,7 @@ class Rule:
 
 def live_nodes(evidence: Evidence, draft: Draft) -> Tensor | None:
     """Return bool [B, N], True where a node and all its ancestors are valid with finite evidence; None for everywhere.
-
-    The children of a bad node count as not drawn, so no rule accepts them or nodes below them.
-    """
+    Children of a bad node count as not drawn."""
     if draft.valid is None and evidence.bad is None:
         return None
     tree, batch = draft.tree, draft.batch
@@ -217,17 +203,16 @@ def law_row(draft: Draft) -> Tensor:
 
 
 def residual_row(draft: Draft) -> Tensor:
-    """Return int64 [N], the row of the q record for a residual: -1, which is not read, where there is none."""
+    """Return `law_row`, with -1 where there is none."""
     return law_row(draft) if draft.law.row is None else draft.law.row
 
 
 def keep_live(threshold: Tensor, live: Tensor | None) -> Tensor:
-    """Set the thresholds of nodes that do not count to 0."""
     return threshold if live is None else torch.where(live, threshold, 0.0)
 
 
 class TwoScalarRule(Rule):
-    """Base of rules whose residual is [alpha p - beta q]+ at every node."""
+    """The residual is [alpha p - beta q]+ at every node."""
 
     def form(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Residual:
         return Residual("scaled", weights.p, weights.q, residual_row(draft), weights.alpha, weights.beta)

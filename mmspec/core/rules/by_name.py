@@ -1,5 +1,3 @@
-"""Rules by name, and the rule that picks the best exact rule for each draft."""
-
 from __future__ import annotations
 
 from mmspec.core.draft import Draft, Evidence

@@ -2,13 +2,10 @@
 
 Let r = [alpha p - beta q]+ be the residual that the drawn siblings left at a node of weight a. A copied child x passes
 with w = a r(x). Its rejection removes x from r, changes the weight to (a - w) / (1 - w), and scales alpha and beta
-alike. Copied children x_1, x_2, ... therefore pass with w_j / (1 - w_1 - ... - w_{j-1}), where w_j = a r(x_j), and all
-their rejections leave (a - sum w) / (1 - sum w). So copies need no operation as wide as the vocabulary: the residual is
-two scalars and the removed tokens.
-
-Exact for any paths that are known before the draft is drawn, and for their merging with drawn nodes of the same tokens:
-a child with a one-hot distribution that repeats an earlier sibling is always rejected, so it may be omitted.
-"""
+alike. Copied children therefore pass with w_j / (1 - w_1 - ... - w_{j-1}), where w_j = a r(x_j), and all their
+rejections leave (a - sum w) / (1 - sum w): the residual is two scalars and the removed tokens. Exact for any paths that
+are known before the draft is drawn. A copied child that repeats an earlier sibling is always rejected, so it may be
+omitted."""
 
 from __future__ import annotations
 
@@ -57,7 +54,7 @@ class SiblingRule(TwoScalarRule):
 
 
 def drawn_laws(laws: Laws, copies: Copies) -> Laws:
-    """Return the distributions of the drawn nodes alone; positions that copied nodes use in their tree are not live."""
+    """Positions that copied nodes use in the tree of drawn nodes are not live."""
     count = copies.drawn.nodes
     place = torch.arange(count, device=laws.token.device)
     p = laws.p.index_select(1, place) if isinstance(laws.p, LogLaw) else laws.p[:, :count]
@@ -67,12 +64,8 @@ def drawn_laws(laws: Laws, copies: Copies) -> Laws:
 
 
 def weigh_copies(drawn: Weights, laws: Laws, tree: Tree, copies: Copies) -> Weights:
-    """Extend the weights of the drawn nodes to the whole tree.
-
-    Returns:
-        The weights, with the residual's scalars after every drawn and copied child was rejected. Their `extra`, float
-        [B, N], is the chance that a copied node passes, 0 at drawn nodes.
-    """
+    """Extend the weights to the whole tree, after all rejections; `extra` is the chance that a copied node passes, 0 at
+    drawn nodes."""
     batch, nodes = laws.token.shape
     post, copied, parent = drawn.order == "post", copies.node, expand_tree(tree.parent, batch)
     start, alpha, beta = _states(drawn, copies.drawn, nodes)
@@ -97,16 +90,9 @@ def weigh_copies(drawn: Weights, laws: Laws, tree: Tree, copies: Copies) -> Weig
 def _tries(
     passing: Tensor, tested: Tensor, inside: Tensor, start: Tensor, tree: Tree, post: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return the chance at which every node passes before its children are tested, and the mass w of copied nodes; [B, N].
-
-    Args:
-        passing: float [B, N], the mass of each node for a copied parent of weight 1, or for its drawn parent.
-        tested: bool [B, N], the copied nodes that count.
-        inside: bool [B, N], the nodes with a copied parent.
-        start: float [B, N], the weights of the drawn nodes.
-        tree: The tree.
-        post: Whether weights multiply down the paths.
-    """
+    """Return the chance at which every node passes before its children are tested, and the mass w of copied nodes; [B,
+    N] each. `passing` is the mass of each node for a copied parent of weight 1, or for its drawn parent; `inside` marks
+    nodes with a copied parent; `start` weighs drawn nodes. With `post` weights multiply down the paths."""
     parent = expand_tree(tree.parent, len(passing))
     column = torch.arange(tree.nodes, device=parent.device)
     earlier = (parent[:, :, None] == parent[:, None, :]) & (column < column[:, None]) & tested[:, None, :]
@@ -120,7 +106,7 @@ def _tries(
 
 
 def _states(drawn: Weights, tree: Tree, nodes: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return weight, A and B of the drawn nodes with their drawn children rejected, float [B, nodes] each; 0 elsewhere."""
+    """Return weight, A and B of the drawn nodes with their drawn children rejected, [B, nodes] each; 0 elsewhere."""
     weight, alpha = drawn.threshold, drawn.alpha
     if drawn.order == "post":
         leaf = torch.ones_like(tree.parent, dtype=torch.bool).scatter_(1, tree.parent[:, 1:], False)

@@ -1,5 +1,3 @@
-"""Fuzzy speculative decoding, a relaxed rule: tokens are accepted where drafter and target nearly agree."""
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -18,23 +16,23 @@ from mmspec.methods import method
 
 
 def jensen_shannon(p: Tensor, q: Tensor) -> Tensor:
-    """Return the Jensen-Shannon divergence in nats, float [...], of distributions float [..., V]: 0 to log 2."""
+    """Return nats, 0 to log 2, [...] for float [..., V]."""
     middle = (p + q) / 2
     return (kullback_leibler(p, middle) + kullback_leibler(q, middle)) / 2
 
 
 def kullback_leibler(p: Tensor, q: Tensor) -> Tensor:
-    """Return KL(p || q) in nats, float [...], of distributions float [..., V]; infinite where q lacks a value of p."""
+    """Return KL(p || q) in nats; infinite where q lacks a value of p."""
     return (torch.xlogy(p, p) - torch.xlogy(p, q)).sum(-1).clamp_min(0)
 
 
 def total_variation(p: Tensor, q: Tensor) -> Tensor:
-    """Return the total variation, float [...], of distributions float [..., V]: 0 to 1."""
     return (p - q).abs().sum(-1) / 2
 
 
 def _from_the_drafter(p: Tensor, q: Tensor) -> Tensor:
-    """Return KL(q || p); KL(p || q) is infinite wherever a drafter excludes a token, such as the placeholders of pictures."""
+    """Return KL(q || p); KL(p || q) is infinite wherever a drafter excludes a token, such as the placeholders of
+    pictures."""
     return kullback_leibler(q, p)
 
 
@@ -85,7 +83,7 @@ class Fuzzy(RelaxedRule):
         return _DIVERGENCES[self.divergence](p, q)
 
     def divergence_at_parents(self, weights: Weights, draft: Draft) -> Tensor:
-        """Return the divergence of p and q at the nodes with children, float [B, N]; infinite at other nodes."""
+        """The divergence of p and q at the nodes with children, float [B, N]; infinite at other nodes."""
         return _at_parents(weights, draft, self.apart)
 
 

@@ -1,5 +1,3 @@
-"""Rules for chains of Gaussians: reflection coupling and block verification."""
-
 from __future__ import annotations
 
 import torch
@@ -65,7 +63,7 @@ class Reflection(Rule):
 
 
 def same_scale(first: Tensor, second: Tensor) -> Tensor:
-    """Return bool [B, N], whether the scales float [B, N, 1] of two models agree up to rounding."""
+    """Compare [B, N, 1] up to rounding, bool [B, N]."""
     return ((first - second).abs() <= SAME_SCALE * second).squeeze(-1)
 
 

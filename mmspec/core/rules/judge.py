@@ -1,5 +1,3 @@
-"""Judge decoding, a relaxed rule: a head on the target's state at a drafted token may accept it against the exact test."""
-
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -19,18 +17,10 @@ _MATCH = TargetMatch()
 class Judge(RelaxedRule):
     """Accepts a drafted token that passes the exact test or that a head judges correct. Relaxed.
 
-    "Judge Decoding: Faster Speculative Sampling Requires Going Beyond Model Alignment". The head reads the target's last
-    hidden state at the drafted token itself, after the target has read it. The first token that both reject ends the
-    accepted prefix. In a greedy request, too, the head may accept tokens that are not the likeliest.
-
-    Args:
-        accepts: A function from hidden states [B, N, H] to the probability of a correct continuation, float [B, N].
-        threshold: The probability above which a token is accepted; from 1 on the rule is exact.
-        width: The width H of the states that the head reads; None accepts any.
-
-    Raises:
-        ValueError: The threshold is negative or no number.
-    """
+    "Judge Decoding: Faster Speculative Sampling Requires Going Beyond Model Alignment". `accepts` maps the target's
+    last hidden state [B, N, H] at the drafted token itself to the probability of a correct continuation, float [B, N],
+    accepted above the threshold; from 1 on the rule is exact. The first token that both reject ends the accepted
+    prefix, in a greedy request too. `width` is H, None for any."""
 
     name = "judge (relaxed)"
     chains_only = True

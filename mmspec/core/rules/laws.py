@@ -1,5 +1,3 @@
-"""Both distributions of a draft with a categorical q record, and their probabilities of its tokens."""
-
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
@@ -17,31 +15,19 @@ from mmspec.kernels.reduced_law import ReducedLaw, spread_scores
 
 @dataclass(slots=True)
 class Laws:
-    """Both distributions of a draft, and their probabilities of its tokens.
+    """Both distributions of a draft with a categorical q record, and their probabilities of its tokens."""
 
-    Attributes:
-        p: [B, N, V], the target's distribution after each node.
-        q: [B, M, V], the distributions from which children were drawn.
-        child_p: float [B, N], p of each node's own token after its parent.
-        child_q: float [B, N], q of each node's own token after its parent.
-        token: int64 [B, N], in range even at invalid nodes.
-        row: int64 [N], the row of q for a node's children, 0 for leaves.
-        origin: int64 [R, N], the row of q from which each node was drawn.
-        live: bool [B, N] or None, see `live_nodes`.
-    """
-
-    p: Tensor | LogLaw
-    q: Tensor | LogLaw | ReducedLaw
-    child_p: Tensor
-    child_q: Tensor
-    token: Tensor
-    row: Tensor
-    origin: Tensor
-    live: Tensor | None
+    p: Tensor | LogLaw  # [B, N, V], the target's distribution after each node
+    q: Tensor | LogLaw | ReducedLaw  # [B, M, V], the distributions from which children were drawn
+    child_p: Tensor  # float [B, N], p of each node's own token after its parent
+    child_q: Tensor  # float [B, N], likewise
+    token: Tensor  # int64 [B, N], in range even at invalid nodes
+    row: Tensor  # int64 [N], the row of q for a node's children, 0 for leaves
+    origin: Tensor  # int64 [R, N], the row of q from which each node was drawn
+    live: Tensor | None  # bool [B, N], see `live_nodes`
 
     @property
     def lumped(self) -> Laws:
-        """The distributions over the drafter's tokens and the sum of all others, where q is over few tokens."""
         q = self.q
         if not isinstance(q, ReducedLaw):
             return self
@@ -50,11 +36,6 @@ class Laws:
 
 
 def laws_of(evidence: Evidence, draft: Draft) -> Laws:
-    """Return both distributions of a draft with a categorical q record.
-
-    Raises:
-        ValueError: The record is over another vocabulary.
-    """
     scores, law = _recorded(evidence.scores, draft), draft.law
     live, parent = live_nodes(evidence, draft), draft.tree.parent
     if law.row is not None and isinstance(scores, Tensor) and on_kernels(scores):
@@ -68,7 +49,7 @@ def laws_of(evidence: Evidence, draft: Draft) -> Laws:
 
 
 def _recorded(target: Tensor, draft: Draft) -> Tensor | ReducedLaw | None:
-    """Return the scores on record over the target's vocabulary, or their law over few tokens; None for a root alone."""
+    """Return None for a root alone."""
     scores, ids, vocab = draft.law.scores, draft.law.ids, target.shape[-1]
     if scores is None:
         return None

@@ -1,5 +1,3 @@
-"""Rejection rules for drafts with a recorded distribution: token-wise, block, recursive, traversal and K-SEQ."""
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -147,7 +145,7 @@ class Traversal(SiblingRule):
 
 
 def _weigh(laws: Laws, tree: Tree, fans: Sequence[SiblingTable], order: str, replacement: bool) -> Weights:
-    """Weigh a tree. Recursive rejection has a table of all parents at weight 1, traversal a table per depth."""
+    """Recursive rejection has a table of all parents at weight 1, traversal a table per depth."""
     live, columns, p_rows, q_rows = laws.live, tree.nodes, laws.p, laws.q
     if on_kernels(laws.child_p) and tree.nodes > 1:
         nodes, post = rejection_order(tree, order == "post"), order == "post"
@@ -182,7 +180,7 @@ def _weigh(laws: Laws, tree: Tree, fans: Sequence[SiblingTable], order: str, rep
 
 
 def _weigh_by_depth(laws: Laws, tree: Tree) -> Weights:
-    """Do the same as `_weigh` for traversal of a static tree, with gathers shared and the final chain in a single step."""
+    """Do as `_weigh` for traversal of a static tree, with gathers shared and the final chain in a single step."""
     layout, live, p_rows, q_rows = tree_layout(tree), laws.live, laws.p, laws.q
     laws = laws.lumped
     p, q = laws.p.index_select(1, layout.parent), laws.q.index_select(1, laws.row[layout.parent])
@@ -209,7 +207,7 @@ def _weigh_by_depth(laws: Laws, tree: Tree) -> Weights:
 
 
 def _at_children(laws: Laws, tree: Tree, live: Tensor | None, replacement: bool) -> Tensor:
-    """Return float [4, B, N]: p, q and s at every node's token, and s / q, where s is the distribution of the actual draw."""
+    """Return float [4, B, N]: p, q and s at every node's token, and s / q, with s the distribution of the actual draw."""
     both = torch.stack((laws.child_p, laws.child_q))
     token = laws.token
     if not tree.static:

@@ -1,5 +1,3 @@
-"""The base of relaxed rules: the exact rule that they loosen."""
-
 from __future__ import annotations
 
 import torch
@@ -15,28 +13,19 @@ _MATCH, _TOKEN, _RECURSIVE = TargetMatch(), TokenWise(), RecursiveRejection()
 
 
 def exact_rule_for(draft: Draft) -> Rule:
-    """Return the exact top-down rule for a draft.
-
-    That is the token-wise rule on chains, recursive rejection on trees, and target-match where the drafted values have
-    no distribution and q is treated as 1.
-    """
+    """Return the exact top-down rule; target-match where the values have no distribution and q is treated as 1."""
     if draft.law.kind != "categorical":
         return _MATCH
     return _RECURSIVE if draft.tree.max_rank else _TOKEN
 
 
 class RelaxedRule(Rule):
-    """Base of rules that loosen the exact top-down rule: `relax` returns other thresholds. Relaxed.
-
-    After a rejection the value is drawn from the exact rule's [p - q]+ unless a rule overrides it. With acceptance
-    probability f, [p - q f]+ brings the emitted distribution nearest to p, sum [q f - p]+ away in total variation
-    ("Annealed Relaxation of Speculative Decoding for Faster Autoregressive Image Generation"). [p - q]+ is as near as
-    long as the step accepts at least as often as the exact rule: sum q f >= sum min(p, q). This holds for a single
-    draft, and for the first value only where f depends on later drafts.
-
-    Nodes are verified from the root down (except under run-joint), so drafts may be reused after a rejection. Greedy
-    requests use target-match.
-    """
+    """Base of rules that loosen the exact top-down rule by other thresholds. Relaxed. After a rejection the value is
+    drawn from the exact rule's [p - q]+ unless a rule overrides it. With acceptance probability f, [p - q f]+ brings
+    the emitted distribution nearest to p, sum [q f - p]+ away in total variation ("Annealed Relaxation of Speculative
+    Decoding for Faster Autoregressive Image Generation"). [p - q]+ is as near as long as sum q f >= sum min(p, q), for
+    the first value only where f depends on later drafts. Drafts may be reused after a rejection, except under
+    run-joint. Greedy requests use target-match."""
 
     exact = False
     proven_for = frozenset({("categorical", "without_replacement"), ("onehot", "deterministic"), ("none", "none")})
@@ -45,7 +34,7 @@ class RelaxedRule(Rule):
         return _MATCH if evidence.greedy else self
 
     def relax(self, weights: Weights, draft: Draft, live: Tensor | None) -> Tensor:
-        """Return the thresholds float [B, N] that replace `weights.threshold`; for `live` see `live_nodes`."""
+        """Return the thresholds float [B, N] that replace `weights.threshold`."""
         raise TypeError(f"{type(self).__name__} must define relax")
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
@@ -64,6 +53,6 @@ class RelaxedRule(Rule):
 
 
 def accepting(weights: Weights, draft: Draft, keep: Tensor, live: Tensor | None) -> Tensor:
-    """Return the thresholds float [B, N], 1 at the nodes in `keep` bool [B, N] that count; for `live` see `live_nodes`."""
+    """Return thresholds of 1 at the nodes in `keep` bool [B, N] that count."""
     keep = keep.expand(draft.batch, -1)
     return torch.where(keep if live is None else keep & live, 1.0, weights.threshold)

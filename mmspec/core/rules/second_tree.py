@@ -1,13 +1,10 @@
 """Two drawn sources in a single draft: two trees under one root, tested in turn.
 
 The children of the first source leave the residual r = [alpha p - beta q1]+ at the root, which is always accepted. The
-second tree is then judged like a first, with r in place of the target's distribution p at the root. Since [[x]+ - y]+ =
-[x - y]+ for y >= 0, all rejections leave [alpha p - beta_1 q1 - beta_2 q2]+. The residual is written out at the root
-only, so every other node keeps two scalars and all kernels serve as they are.
-
-Exact for any two trees whose growth depends on earlier draws alone, of either tree. A token that both sources drew is
-tested twice, since its second distribution still thins the residual.
-"""
+second tree is then judged like a first, with r in place of p at the root. Since [[x]+ - y]+ = [x - y]+ for y >= 0, all
+rejections leave [alpha p - beta_1 q1 - beta_2 q2]+. The residual is written out at the root only. Exact for any two
+trees whose growth depends on earlier draws alone. A token that both sources drew is tested twice, since its second
+distribution still thins the residual."""
 
 from __future__ import annotations
 
@@ -29,16 +26,8 @@ WeighTree = Callable[[Laws, Tree], Weights]
 
 
 def weigh_two_trees(weigh: WeighTree, laws: Laws, trees: SecondTree) -> Weights:
-    """Return the weights of the first tree's nodes, then those of the second; the root's belong to the second.
-
-    Args:
-        weigh: A rule's `weigh_drawn`.
-        laws: The distributions of the drawn nodes.
-        trees: Both trees.
-
-    Returns:
-        The weights. The root's row of their p is the residual that the first tree left.
-    """
+    """Return the weights of both trees in turn, the second with the root, whose row of p is the residual behind the
+    first."""
     count = trees.first.nodes
     place = torch.arange(laws.token.shape[1], device=laws.token.device)
     root_row = torch.cat((trees.first_row, laws.row[1:count]))
@@ -57,13 +46,12 @@ def weigh_two_trees(weigh: WeighTree, laws: Laws, trees: SecondTree) -> Weights:
 
 
 def laws_behind(laws: Laws, weights: Weights, tree: Tree) -> Laws:
-    """Return the distributions for copied nodes behind both trees, whose p at the root is the first tree's residual."""
     p = with_root(laws.p, law_at_root(weights.p))
     return replace(laws, p=p, child_p=mass_at(p, tree.parent, laws.token))
 
 
 def with_root(p: Tensor | LogLaw, law: Tensor) -> Tensor | LogLaw:
-    """Return p [B, N, V] with another distribution `law` float [B, V] after the root."""
+    """Replace the distribution of p [B, N, V] after the root by `law` [B, V]."""
     if not isinstance(p, LogLaw):
         return torch.cat((law[:, None], p[:, 1:]), 1)
     scores = torch.cat((law.log()[:, None].to(p.scores.dtype), p.scores[:, 1:]), 1)
@@ -73,20 +61,18 @@ def with_root(p: Tensor | LogLaw, law: Tensor) -> Tensor | LogLaw:
 
 
 def law_at_root(p: Tensor | LogLaw) -> Tensor:
-    """Return the distribution after the root, float [B, V]."""
     node = torch.zeros(p.shape[0], dtype=torch.long, device=p.device)
     return residual_weights(Residual("without", p), node)
 
 
 def _left(weights: Weights, row: Tensor) -> Tensor:
-    """Return the normalised residual at the root, or p where the first tree cannot be rejected, float [B, V]."""
+    """The normalised residual at the root, or p where the first tree cannot be rejected, float [B, V]."""
     root = torch.zeros(len(weights.threshold), dtype=torch.long, device=row.device)
     left = residual_weights(Residual("scaled", weights.p, weights.q, row, weights.alpha, weights.beta), root)
     return left / left.sum(-1, keepdim=True)
 
 
 def _part(laws: Laws, place: Tensor, tree: Tree, row: Tensor) -> Laws:
-    """Return the distributions of a tree whose nodes stand at `place` int64 [n] of the draft."""
     p = laws.p.index_select(1, place)
     token = laws.token.index_select(1, place)
     parent, origin = tree.parent[0], row[tree.parent]

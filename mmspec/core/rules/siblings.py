@@ -1,5 +1,3 @@
-"""Parents and their children by sibling rank, in the layout of sequential rejection."""
-
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -14,56 +12,35 @@ from mmspec.kernels.log_law import RejectionOrder
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SiblingTable:
-    """M parents, sorted by falling number of children; the first n of them have a child of rank r.
-
-    Attributes:
-        node: int64 [M], the parents.
-        child: Per rank int64 [n], or [B, M] for trees per row, where N stands for a missing child.
-    """
+    """M parents int64 [M], sorted by falling number of children; the first n of them have a child of rank r."""
 
     node: Tensor
-    child: tuple[Tensor, ...]
+    child: tuple[Tensor, ...]  # per rank int64 [n], or [B, M] for trees per row, where N stands for a missing child
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeLayout:
-    """A static tree in the depth-by-depth order of sequential rejection, so that slices replace a gather per depth.
+    """A static tree in the depth-by-depth order of sequential rejection, so that slices replace a gather per depth."""
 
-    Attributes:
-        parent: int64 [M], the parents of all steps in order.
-        child: int64 [N - 1], their children, by step and rank.
-        place: int64 [N], the index of each node in (root, *child).
-        steps: The steps, root first; the last may be a chain.
-    """
-
-    parent: Tensor
-    child: Tensor
-    place: Tensor
-    steps: tuple[LayoutStep, ...]
+    parent: Tensor  # int64 [M], the parents of all steps in order
+    child: Tensor  # int64 [N - 1], their children, by step and rank
+    place: Tensor  # int64 [N], the index of each node in (root, *child)
+    steps: tuple[LayoutStep, ...]  # root first; the last may be a chain
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayoutStep:
-    """The parents of a depth with their children, or the final chain of a tree.
+    """The parents of a depth with their children, or the final chain of a tree."""
 
-    Attributes:
-        first: The first of its parents in `TreeLayout.parent`.
-        count: The number of its parents.
-        start: int64 [count], the indices of its parents among the children of the previous step; None for the root.
-        ranks: Per rank, the first of its children and their number.
-        chain: Every parent is the only child of its predecessor.
-    """
-
-    first: int
+    first: int  # of its parents in `TreeLayout.parent`
     count: int
-    start: Tensor | None
-    ranks: tuple[tuple[int, int], ...]
-    chain: bool = False
+    start: Tensor | None  # int64 [count], its parents among the previous step's children; None for the root
+    ranks: tuple[tuple[int, int], ...]  # per rank, the first of its children and their number
+    chain: bool = False  # every parent is the only child of its predecessor
 
 
 @lru_cache(maxsize=512)
 def tree_layout(tree: Tree) -> TreeLayout:
-    """Return the layout of a static tree, with the single nodes at its end as one step."""
     device, fans = tree.parent.device, _static_tables(tree, True)
     parent, child, steps, before = [], [], [], [0]
     for number, fan in enumerate(fans):
@@ -89,12 +66,10 @@ def tree_layout(tree: Tree) -> TreeLayout:
 
 
 def sibling_table(tree: Tree) -> SiblingTable:
-    """Return all parents of the tree in a single table."""
     return _static_tables(tree, False)[0] if tree.static else _row_table(tree, None)
 
 
 def sibling_tables_by_depth(tree: Tree) -> tuple[SiblingTable, ...]:
-    """Return a table per depth of the parents, root first."""
     return _static_tables(tree, True) if tree.static else tuple(_row_table(tree, d) for d in range(tree.max_depth))
 
 
@@ -116,8 +91,7 @@ def _static_tables(tree: Tree, by_depth: bool) -> tuple[SiblingTable, ...]:
 
 
 def _row_table(tree: Tree, depth: int | None) -> SiblingTable:
-    # every node counts as a parent, since parents differ between rows
-    rows, nodes = tree.parent.shape
+    rows, nodes = tree.parent.shape  # every node counts as a parent, since parents differ between rows
     index = torch.arange(nodes, device=tree.parent.device)
     ranks = tree.max_rank + 1
     slot = (tree.parent * ranks + tree.sibling_rank)[:, 1:]
@@ -129,7 +103,7 @@ def _row_table(tree: Tree, depth: int | None) -> SiblingTable:
 
 
 def rejection_order(tree: Tree, post: bool) -> RejectionOrder:
-    """Return the order of sequential rejection: from the root down (`post`), or with all parents at weight 1 at once."""
+    """With `post` from the root down, else with all parents at weight 1 at once."""
     return _static_order(tree, post) if tree.static else _row_order(tree, post)
 
 
@@ -166,20 +140,19 @@ def _row_order(tree: Tree, post: bool) -> RejectionOrder:
     table, ranks = _row_table(tree, None), tree.max_rank + 1
     child = torch.stack(table.child, -1)
     first = tree.depth * ranks if post else torch.zeros_like(tree.depth)
-    # nodes of the largest depth have no children
-    steps = (tree.max_depth if post else 1) * ranks + 1
+    steps = (tree.max_depth if post else 1) * ranks + 1  # nodes of the largest depth have no children
     return RejectionOrder(child, first, table.node, (table.node,) * steps)
 
 
 def gather_children(tensor: Tensor, child: Tensor) -> Tensor:
-    """Return `tensor` [..., B, N] at the children int64 [n] or [B, n], [..., B, n]."""
+    """Take [..., B, N] at the children int64 [n] or [B, n], [..., B, n]."""
     if child.dim() == 1:
         return tensor.index_select(-1, child)
     return tensor.gather(-1, child.expand(*tensor.shape[:-1], -1))
 
 
 def scatter_children(tensor: Tensor, child: Tensor, value: Tensor) -> None:
-    """Write the inverse of `gather_children` into a tensor [B, N]."""
+    """Invert `gather_children`."""
     if child.dim() == 1:
         tensor.index_copy_(1, child, value)
     else:

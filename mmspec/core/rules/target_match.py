@@ -1,5 +1,3 @@
-"""Target-match: a drafted value is accepted where the target would draw the same."""
-
 from __future__ import annotations
 
 from functools import lru_cache

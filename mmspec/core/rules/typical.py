@@ -1,5 +1,3 @@
-"""Typical acceptance, a relaxed rule: it accepts values that are plausible under the target."""
-
 from __future__ import annotations
 
 import torch
@@ -49,7 +47,7 @@ class TypicalAcceptance(Rule):
         return TargetMatch() if evidence.greedy else self
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
-        """Return thresholds of 0 and 1; `extra` is log p of every node's token at its parent."""
+        """Thresholds of 0 and 1; `extra` is log p of every node's token at its parent."""
         p = law_of(evidence.scores)
         if draft.tree.nodes == 1:
             ones = p.new_ones(draft.batch, 1)

@@ -15,32 +15,17 @@ from mmspec.io.validation import LARGEST_SCALE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuousSetting(DrawnSetting):
-    """A setting of the benches of continuous tokens.
-
-    Attributes:
-        guidance: The guidance scale.
-        num_iter: The steps over an image, 0 for a single token per step.
-    """
-
     varied: ClassVar[tuple[str, ...]] = ("guidance", "num_iter")
 
     guidance: float
-    num_iter: int
+    num_iter: int  # steps over an image, 0 for a single token per step
     model: str = "mar"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContinuousBenchConfig(DrawnBenchConfig):
-    """The settings of `mmspec bench continuous`; None takes the value of the suite.
-
-    Attributes:
-        model: A model of the zoo, or a folder.
-        draft: The folder of the drafter; None for the zoo's own. Drafted rows are left out without a drafter.
-        images: The images of a quality figure; with fewer than 8, a distance means nothing.
-        guidance: The guidance scales.
-        num_sampling_steps: The denoising steps of the head; None for the model's own.
-        num_iter: The steps over an image; 0 for a single token per step.
-    """
+    """The settings of `mmspec bench continuous`; None takes the value of the suite. Drafted rows are left out without a
+    drafter. With fewer than 8 images, a distance means nothing."""
 
     about: ClassVar[str] = (
         "Image models whose tokens are vectors: plain, drafted and scheduled decoding; seconds, calls of the head, and "

@@ -64,12 +64,10 @@ class ContinuousDomain(PictureDomain):
         return method.make(resources) | pipeline_arguments(resources, setting)
 
     def sampler(self, method: ContinuousMethod, resources: ContinuousResources, setting: ContinuousSetting) -> Sampler:
-        """Return a function that draws a batch of images; its time includes the pixels.
-
-        A model without an autoencoder returns no images. In a run, `more` holds `head_calls`, the calls of the heads of
-        target and drafter; `forwards`, the forward passes of the target's network, of which a round may make several;
-        `drafted` and `kept`, the judged and the accepted tokens.
-        """
+        """Return a function that draws a batch of images; its time includes the pixels. A model without an autoencoder
+        returns no images. In a run, `more` holds `head_calls`, the calls of the heads of target and drafter;
+        `forwards`, the forward passes of the target's network, of which a round may make several; `drafted` and `kept`,
+        the judged and the accepted tokens."""
         how, pipe = self.arguments(method, resources, setting), resources.pipeline
 
         def run(requests: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[Image]]:

@@ -26,7 +26,6 @@ from mmspec.imagegen.continuous.masked_target import MaskedTarget
 
 
 def pipeline_arguments(resources: ContinuousResources, setting: ContinuousSetting) -> PipelineArguments:
-    """Return the arguments of the pipeline that a setting decides."""
     drawn = {"guidance_scale": setting.guidance, "temperature": setting.temperature,
              "num_sampling_steps": resources.num_sampling_steps}  # fmt: skip
     return drawn | ({"num_iter": setting.num_iter or resources.total} if resources.kind == MASKED else {})
@@ -37,14 +36,8 @@ SECOND_DRAW_SEED = 1 << 30  # added to the seed for the second draw
 
 
 class PairedDraws(PlainSteps):
-    """Plain decoding of a request that draws every token after the first step twice, with different noise.
-
-    Args:
-        other: The noise of the second draw.
-
-    Attributes:
-        gaps: The squared distances of the two draws, float32 [n] per round.
-    """
+    """Plain decoding of a request that draws every token after the first step twice, the second time with the noise
+    `other`. `gaps` has the squared distances of the two draws, float32 [n] per round."""
 
     def __init__(self, other: Noise):
         self.other, self.gaps = other, []
@@ -102,21 +95,10 @@ def target_figures(
     requests: Sequence[GenerationRequest],
     plain: object = None,
 ) -> dict:
-    """Measure how much two draws of a token differ, given the same context, on some of the requests.
-
-    `draw_spread` is the median distance of the two draws over that of two random tokens of these images. It is 0 where
-    the target is certain of every token, and about 1 where the context tells it nothing. Medians are used since single
-    tokens can be outliers.
-
-    Args:
-        resources: The model.
-        setting: The setting.
-        requests: The requests.
-        plain: Plain images, unused here.
-
-    Returns:
-        `draw_spread`, `head_steps` and `values`.
-    """
+    """Measure how much two draws of a token differ, given the same context, on some of the requests. `draw_spread` is
+    the median distance of the two draws over that of two random tokens of these images. It is 0 where the target is
+    certain of every token, and about 1 where the context tells it nothing. Medians are used since single tokens can be
+    outliers. `plain` is unused; `head_steps` and `values` are returned too."""
     how, prompts = pipeline_arguments(resources, setting), [one.prompt for one in requests[:OBSERVED_IMAGES]]
     gaps, tokens = (_masked if resources.kind == MASKED else _causal)(resources, prompts, how, setting.seed)
     flat = rearrange(tokens, "b n d -> (b n) d")
@@ -131,8 +113,7 @@ def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
     `cost_ratio` (c) is the seconds of a drafter's pass with its heads over those of plain decoding's.
     `predicted_speedup` is gamma / (gamma c + 1), the speed-up of patched windows, which always advance by gamma.
     `window_cost` (v) is the seconds of a pass over a window over those of plain decoding's. `predicted_in_full` adds v
-    and the passes without a draft. `identical` counts requests with plain decoding's exact tokens.
-    """
+    and the passes without a draft. `identical` counts requests with plain decoding's exact tokens."""
     plain = timed.results[PLAIN]
     for method in timed.methods:
         row, own = rows[method.key], timed.results[method.key]

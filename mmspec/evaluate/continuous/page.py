@@ -31,13 +31,11 @@ PUBLISHED = {
 
 
 def describe(row: Mapping) -> str:
-    """Return the setting of a row in words."""
     steps = f"{row['num_iter']} steps" if row["num_iter"] else "one token a step"
     return f"batch {row['batch']}, guidance {row['guidance']:g}, {steps}, T = {row['temperature']:g}"
 
 
 def page(result: dict) -> Page:
-    """Return the page of a bench file."""
     published = published_notes() if result["env"]["suite"] == "published" else ()
     return suite_page(SUITES, result, COLUMNS, BY, _title, (*summary(result["rows"]), *published))
 
@@ -87,11 +85,7 @@ def _implied(gamma: int, speed: float) -> float:
 
 
 def panels(result: dict) -> list[Panel]:
-    """Return Frechet distance against speed-up: a line per family of knobs, a point per other method.
-
-    Raises:
-        ValueError: The suite has no plot.
-    """
+    """Return Frechet distance against speed-up: a line per family of knobs, a point per other method."""
     plot_of(SUITES, result)
     settings = grouped(result["rows"], lambda row: tuple(row[one] for one in BY), "frechet", "speedup_vs_ar")
     return [
@@ -122,10 +116,8 @@ def _is_stacked(row: dict) -> bool:
 
 
 def _front(rows: Sequence[dict]) -> list[tuple[float, float, str]]:
-    """Return the methods that no other beats in both speed and distance.
-
-    Of methods within 1 % in speed, only the nearest is named; methods slower than plain decoding are left out.
-    """
+    """Return the methods that no other beats in both speed and distance. Of methods within 1 % in speed, only the
+    nearest is named; methods slower than plain decoding are left out."""
     best, front = float("inf"), []
     for row in sorted(rows, key=lambda row: (-row["speedup_vs_ar"], row["frechet"])):
         if row["frechet"] < best and row["speedup_vs_ar"] >= 1:

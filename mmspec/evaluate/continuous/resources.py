@@ -23,29 +23,16 @@ PipelineArguments = dict[str, Any]
 
 @dataclass(slots=True)
 class ContinuousResources(PictureResources):
-    """A model of continuous tokens and its drafter.
+    """A model of continuous tokens, a `MARPipeline` or a `ContinuousARPipeline`, and its drafter."""
 
-    Attributes:
-        pipeline: A `MARPipeline` or a `ContinuousARPipeline`.
-        kind: "masked" or "causal".
-        name: The name of the model in tables.
-        zoo: Its name in the zoo, "" for a folder.
-        draft: The folder of the drafter, None for the zoo's own.
-        num_sampling_steps: The denoising steps of the heads, None for the model's own number.
-    """
-
-    kind: str
-    name: str
-    zoo: str = ""
-    draft: str | None = None
-    num_sampling_steps: str | None = None
+    kind: str  # "masked" or "causal"
+    name: str  # in tables
+    zoo: str = ""  # its name in the zoo, "" for a folder
+    draft: str | None = None  # the folder of the drafter, None for the zoo's own
+    num_sampling_steps: str | None = None  # denoising steps of the heads, None for the model's own number
 
     def own_part(self, name: str) -> Any:
-        """Return "draft", the smaller pipeline, or "head", the head with the chosen steps.
-
-        Raises:
-            ValueError: There is no drafter.
-        """
+        """Return "draft", the smaller pipeline, or "head", the head with the chosen steps."""
         return self.head if name == "head" else self.drafter()
 
     @property
@@ -54,7 +41,7 @@ class ContinuousResources(PictureResources):
 
     @property
     def total(self) -> int:
-        """The tokens of an image, L."""
+        """Return the tokens of an image, L."""
         return self.transformer.config.tokens
 
     @property
@@ -63,25 +50,21 @@ class ContinuousResources(PictureResources):
 
     @property
     def head(self) -> Head:
-        """The head with the chosen number of steps."""
+        """Return the head with the chosen number of steps."""
         return self.transformer.head(self.num_sampling_steps)
 
     @property
     def head_steps(self) -> int:
-        """The denoising steps of a token, T."""
+        """Return the denoising steps of a token, T."""
         return self.head.steps
 
     @property
     def pixels(self) -> bool:
-        """Whether the model can decode tokens to pixels."""
+        """Return whether the model can decode tokens to pixels."""
         return self.pipeline.model.no_pixels is None
 
     def pipeline_prompts(self, prompts: Sequence[str]) -> list[int] | list[str]:
-        """Return prompts as the pipeline takes them: labels, or texts where the model reads captions and no label fits.
-
-        Raises:
-            ValueError: A class does not exist, or the model knows none of the words.
-        """
+        """Return prompts as the pipeline takes them: labels, or texts where the model reads captions and no label fits."""
         try:
             return self.labels(prompts)
         except ValueError:
@@ -90,19 +73,11 @@ class ContinuousResources(PictureResources):
         return checked_captions(self.pipeline.model, prompts)
 
     def labels(self, prompts: Sequence[str]) -> list[int]:
-        """Return the labels of numbers or the zoo's names.
-
-        Raises:
-            ValueError: A class does not exist.
-        """
+        """Return the labels of numbers or the zoo's names."""
         return labels_of(prompts, self.classes, class_names() if self.classes == len(class_names()) else ())
 
     def drafter(self) -> Any:
-        """Return the smaller pipeline.
-
-        Raises:
-            ValueError: There is none, or it is of another kind.
-        """
+        """Return the smaller pipeline."""
         return self.once("drafter", lambda: self.fitted(self._drafter()))
 
     def _drafter(self) -> Any:
@@ -117,11 +92,7 @@ class ContinuousResources(PictureResources):
         return zoo_pipeline(f"{self.zoo}/draft", "--draft")
 
     def check_judged(self) -> None:
-        """Check that the zoo's scorers can judge the model's images.
-
-        Raises:
-            ValueError: The model has no pixels, or other classes than the zoo's.
-        """
+        """Check that the zoo's scorers can judge the model's images."""
         if not self.pixels:
             raise ValueError(f"--model: expected an autoencoder for judged pictures, got {self.name} without an autoencoder, "
                              "save it beside the model")  # fmt: skip
@@ -131,11 +102,6 @@ class ContinuousResources(PictureResources):
 
 
 def zoo_pipeline(name: str, option: str = "--model") -> Any:
-    """Load a pipeline of the zoo.
-
-    Raises:
-        ValueError: It has no weights.
-    """
     if not in_zoo(name):
         raise ValueError(f"{option}: expected weights of the zoo's {name}, got none yet, name a folder with a pipeline or "
                          f"run `mmspec zoo build {name}`")  # fmt: skip
@@ -143,11 +109,7 @@ def zoo_pipeline(name: str, option: str = "--model") -> Any:
 
 
 def pipeline_of(model: str, option: str = "--model") -> Any:
-    """Load a pipeline from the zoo or from a folder.
-
-    Raises:
-        ValueError: There is none.
-    """
+    """Load a pipeline from the zoo or from a folder."""
     if model in CONTINUOUS_MODELS:
         return zoo_pipeline(model)
     if continuous_kind(model, option) == MASKED:
@@ -160,11 +122,7 @@ def pipeline_of(model: str, option: str = "--model") -> Any:
 
 
 def open_continuous(model: str, draft: str | None = None, num_sampling_steps: str | None = None) -> ContinuousResources:
-    """Open a model of the zoo or of a folder; its drafter is loaded on first use.
-
-    Raises:
-        ValueError: There is no such model, or its head does not support the number of steps.
-    """
+    """Open a model of the zoo or of a folder; its drafter is loaded on first use."""
     zoo_name = model if model in CONTINUOUS_MODELS else ""
     name = f"zoo {model}" if zoo_name else model
     resources = ContinuousResources(
@@ -185,18 +143,8 @@ def rule_names() -> tuple[str, ...]:
 
 
 def split_rule(text: str, rule: str | None) -> tuple[str, str | None]:
-    """Split the setting "rule" off a decoding.
-
-    Args:
-        text: A decoding with its settings.
-        rule: The rule from an option; None where it was left out.
-
-    Returns:
-        The decoding without the rule, and the rule of its drafts, None for its own.
-
-    Raises:
-        ValueError: The rule is unknown, or the decoding has no rule.
-    """
+    """Split the setting "rule" off a decoding; `rule` is that of an option. Return the decoding without it, and the
+    rule of its drafts, None for its own."""
     name, written, weights = split(text, "--decoding")
     method = next((one for one in methods("continuous", "decoding") if one.name == name), None)
     if method is None or "rule" not in method.facts:
@@ -212,16 +160,7 @@ def split_rule(text: str, rule: str | None) -> tuple[str, str | None]:
 def decoding_of(
     text: str, resources: ContinuousResources, options: Mapping[str, Any] | None = None
 ) -> PipelineArguments:
-    """Return the arguments of the pipeline for a decoding.
-
-    Args:
-        text: The decoding with its settings.
-        resources: The model and its drafter.
-        options: Settings from options of the command line by name, and "rule"; None is an option that was left out.
-
-    Raises:
-        ValueError: A name, a setting or a value is unknown or refused, or there is no drafter.
-    """
+    """Return the arguments of the pipeline for a decoding; an option of None was left out."""
     settings = dict(options or {})
     text, rule = split_rule(text, settings.pop("rule", None))
     purpose = f" for {resources.name}, a {resources.kind} model of vectors"

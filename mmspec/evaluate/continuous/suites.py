@@ -25,25 +25,14 @@ PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class ContinuousMethod(DrawnMethod):
-    """A row of a bench.
-
-    Attributes:
-        decoding: The decoding as text, see `mmspec.methods.parse`.
-        kind: The kind of model that it supports, "" for all.
-        gamma: The steps of a drafted window.
-        patch: Whether rejected tokens are corrected in place, so that every window advances by gamma.
-        bitwise: Whether its tokens equal plain decoding's, bit for bit, at any temperature.
-        head: The states per call of the target's head; 0 for the decoding's own.
-    """
-
     shown: ClassVar[tuple[str, ...]] = (*DrawnMethod.shown, "gamma")
 
-    decoding: str = PLAIN
-    kind: str = ""
-    gamma: int | None = None
-    patch: bool = False
-    bitwise: bool = False
-    head: int = 0
+    decoding: str = PLAIN  # as text, see `mmspec.methods.parse`
+    kind: str = ""  # of model that it supports, "" for all
+    gamma: int | None = None  # the steps of a drafted window
+    patch: bool = False  # rejected tokens are corrected in place, so that every window advances by gamma
+    bitwise: bool = False  # its tokens equal plain decoding's, bit for bit, at any temperature
+    head: int = 0  # the states per call of the target's head; 0 for the decoding's own
 
     def make(self, resources: ContinuousResources) -> PipelineArguments:
         """Return the arguments of the pipeline; their parts are imported and loaded now."""
@@ -109,7 +98,6 @@ def _drafted_stack(parts: tuple[str, ...], share: float | None = None, gamma: in
 
 
 def _settings(parts: tuple[str, ...], share: float | None) -> str:
-    """Return the settings that enable schedules."""
     return ",".join(PARTS[one] for one in parts) + ("" if share is None else f":tokens={share:g}")
 
 
@@ -157,18 +145,12 @@ _EVERY_CSPD = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuousSuite(DrawnSuite):
-    """A suite of `mmspec bench continuous`.
-
-    Attributes:
-        images: The default number of judged images.
-        guidance: The default guidance scales.
-        num_iter: The default steps of masked models, 0 for a single token per step.
-    """
+    """The defaults of a suite of `mmspec bench continuous`."""
 
     batches: tuple[int, ...] = (1, 16)
-    images: int = 200
+    images: int = 200  # that are judged
     guidance: tuple[float, ...] = (2.0,)
-    num_iter: tuple[int, ...] = (64,)
+    num_iter: tuple[int, ...] = (64,)  # steps of masked models, 0 for a single token per step
 
 
 _PUBLISHED = (_AR, *_cspd("patch", "published"), *map(_bare, _GAMMAS), *_cspd("truncate", "published"), _tolerance(0.0))

@@ -29,22 +29,12 @@ def bench(
     resources: Any = None,
     *,
     on_run: ProgressCallback = lambda text: None,
-    on_part: ProgressCallback = lambda text: None,
-    log: Path | None = None,
+    on_part: ProgressCallback = lambda text: None,  # called for every finished timed setting and judged row
+    log: Path | None = None,  # the file of the resume log, see `BenchLog`
 ) -> dict:
-    """Run a bench and return {"env": ..., "rows": [...]}, with a row per method and setting.
-
-    Timed rows are medians over the same requests, interleaved with the baselines. Quality figures are merged into the
-    timed rows where a suite measures both. A method that fails gets a row with the reason.
-
-    Args:
-        domain: The domain.
-        config: The settings of the bench.
-        resources: The model and its parts; the zoo's where left out.
-        on_run: A function that is called for every request, including requests of stored rows.
-        on_part: A function that is called for every finished timed setting and judged row.
-        log: The file of the resume log, see `BenchLog`.
-    """
+    """Run a bench and return {"env": ..., "rows": [...]}, with a row per method and setting. Timed rows are medians
+    over the same requests, interleaved with the baselines. Quality figures are merged into the timed rows where a suite
+    measures both. A method that fails gets a row with the reason."""
     resources = domain.resources(config) if resources is None else resources
     code = fingerprint(config.folders())
     with threads(config.threads), _log(log, domain, config, resources, code) as records:
@@ -72,8 +62,6 @@ def _log(file: Path | None, domain: Domain, config: BenchConfig, resources: Any,
 
 @dataclass(frozen=True, slots=True)
 class _BenchRun:
-    """A bench while it runs."""
-
     domain: Domain
     config: BenchConfig
     resources: Any
@@ -82,7 +70,6 @@ class _BenchRun:
     on_part: ProgressCallback
 
     def timed(self) -> list[dict]:
-        """Return the rows of every timed setting."""
         rows: list[dict] = []
         for setting in self.config.settings():
             where = self.domain.describe(setting.name())
@@ -91,7 +78,6 @@ class _BenchRun:
         return rows
 
     def judged(self) -> list[dict]:
-        """Return the rows of every judged setting."""
         rows: list[dict] = []
         for setting in self.config.judged():
             where = self.domain.describe(setting.name())
@@ -111,7 +97,7 @@ class _BenchRun:
         return value
 
     def _time(self, setting: Setting, where: str) -> list[dict]:
-        """Time the methods of a setting in turn and return their rows."""
+        """Run the methods of a setting in turn and return their rows."""
         methods, config = self.config.serving(setting), self.config
         cases, domain = self.domain.cases(self.resources, setting), self.domain
         group = CellGroup(domain.name, self.resources.name, setting, tuple(methods), setting.name(), domain.shows)
@@ -134,7 +120,7 @@ class _BenchRun:
         return list(rows.values())
 
     def _skip(self, setting: Setting, where: str) -> None:
-        """Report the requests of a setting whose rows are stored."""
+        """Count the requests of a setting whose rows are stored."""
         for _ in range(self.config.timed_requests(setting)):
             self.on_run(f"{where}, kept")
 
@@ -143,14 +129,8 @@ class _BenchRun:
 
 
 def join_quality(timed: list[dict], judged: list[dict], names: Sequence[str], quality: Mapping[str, str]) -> list[dict]:
-    """Add the quality figures of each method and setting to its timed row; None where there are none.
-
-    Args:
-        timed: The timed rows, which are changed.
-        judged: The judged rows.
-        names: The fields that distinguish settings.
-        quality: The fields of judged rows, by their names in timed rows.
-    """
+    """Add the quality figures of each method and setting to its timed row, in place; None where there are none. `names`
+    distinguish settings. `quality` maps names in timed rows to the fields of judged rows."""
     apart = ("key", *names)
     judged_by_key = {tuple(row[name] for name in apart): row for row in judged}
     for row in timed:

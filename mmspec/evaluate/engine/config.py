@@ -18,38 +18,24 @@ INFINITE = float("inf")
 
 
 def option(
-    default: Any, help: str, *, flag: str = "", shown: str | None = None, least: float = 0, most: float = INFINITE
+    default: Any,
+    help: str,
+    *,
+    flag: str = "",  # where it differs from the field's name
+    shown: str | None = None,  # the placeholder of the value in `--help`
+    least: float = 0,
+    most: float = INFINITE,
 ) -> Any:
-    """Declare a field of a config.
-
-    Args:
-        default: The default value.
-        help: The help text of the option.
-        flag: The name of the option, where it differs from the field's name.
-        shown: The placeholder of the value in `--help`.
-        least: The smallest number allowed, also for each number of a tuple.
-        most: The largest number allowed, also for each number of a tuple.
-    """
+    """Declare a field of a config; `least` and `most` bound a number, and each number of a tuple."""
     return field(default=default, metadata={"help": help, "flag": flag, "shown": shown, "least": least, "most": most})
 
 
 def flag_of(config: Any, name: str) -> str:
-    """Return the command-line option of a config's field."""
     return config.__dataclass_fields__[name].metadata["flag"] or f"--{name.replace('_', '-')}"
 
 
 def check_choice(option: str, value: object, known: Iterable[str], purpose: str = "") -> None:
-    """Check that a value is an allowed choice.
-
-    Args:
-        option: The name of the option, for the error.
-        value: The value.
-        known: The allowed values.
-        purpose: A note on the allowed values, such as " for vectors".
-
-    Raises:
-        ValueError: The value is not among them.
-    """
+    """Check that the value of an option is among those known; `purpose` is a note on these, such as " for vectors"."""
     known = tuple(known)
     if value not in known:
         raise ValueError(f"{option}: expected one of {', '.join(known)}{purpose}, got {value!r}, pick one of these")
@@ -57,28 +43,12 @@ def check_choice(option: str, value: object, known: Iterable[str], purpose: str 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig:
-    """The settings of a bench; None takes the value of the suite.
+    """The settings of a bench; None takes the value of the suite. A value that is out of range or names nothing is an
+    error."""
 
-    Attributes:
-        about: The description of the bench for `--help`.
-        baselines: The methods that all others are timed against, by their name in row fields. Greedy exact rows must
-            give the output of the first.
-        suite: The name of the suite.
-        prompts: The number of held-out prompts.
-        batches: The batch sizes.
-        temperatures: The temperatures.
-        methods: Keys or families of the suite's rows; None for all.
-        repeats: The timed runs of every method on every prompt.
-        seed: Chooses the held-out prompts and the random numbers of sampled rows.
-        threads: The threads of torch; None leaves `torch.set_num_threads` and OMP_NUM_THREADS in force.
-        device: The device of the model; "auto" becomes the name of an available device.
-        dtype: The precision of the model; "auto" is the precision of its files.
-
-    Raises:
-        ValueError: A value is out of range, or names nothing in the suite.
-    """
-
-    about: ClassVar[str]
+    about: ClassVar[str]  # for `--help`
+    # Names in row fields of the methods that all are timed against. Greedy exact rows must give the output of the
+    # first.
     baselines: ClassVar[dict[str, str]] = {"ar": "ar"}
 
     suite: str
@@ -117,7 +87,6 @@ class BenchConfig:
 
     @property
     def placement(self) -> Placement:
-        """The device and the precision of the model."""
         return Placement(self.device, self.dtype)
 
     def short_name(self, name: str) -> str:
@@ -146,11 +115,7 @@ class BenchConfig:
         return iter(())
 
     def check(self, resources: Any) -> None:
-        """Check the config against the loaded resources.
-
-        Raises:
-            ValueError: The resources cannot run it.
-        """
+        """Check the config against the loaded resources."""
 
     def folders(self) -> list[Path]:
         """Return folders whose files affect the figures too."""
@@ -158,7 +123,7 @@ class BenchConfig:
 
     @property
     def rows(self) -> tuple[Method, ...]:
-        """The chosen methods, and always the methods that they are compared with."""
+        """Return the chosen methods, and always the methods that they are compared with."""
         known = self.known()
         if self.methods is None:
             return known
@@ -167,7 +132,6 @@ class BenchConfig:
         return tuple(one for one in known if one in chosen or one.key in always)
 
     def serving(self, setting: Setting) -> list[Method]:
-        """Return the methods that exist in a setting."""
         return [method for method in self.rows if method.serves(setting.temperature)]
 
     def timed_requests(self, setting: Setting) -> int:
@@ -184,11 +148,7 @@ class BenchConfig:
 
 
 def _check_range(config: BenchConfig, one: Field) -> None:
-    """Check the numbers of a field against the range of its option; a list must not be empty.
-
-    Raises:
-        ValueError: A number is out of range.
-    """
+    """Check the numbers of a field against the range of its option; a list must not be empty."""
     value = getattr(config, one.name)
     several = isinstance(value, tuple) and "str" not in str(one.type)
     if not several and (isinstance(value, str | bool) or not isinstance(value, int | float)):

@@ -42,25 +42,17 @@ class Resources:
 
 @dataclass(slots=True)
 class PipelineResources(Resources):
-    """Resources around `pipeline`. A subclass defines `own_part`, the parts that it has itself."""
+    """The resources around `pipeline`. A subclass defines `own_part`, the parts that it has itself."""
 
     pipeline: Any
 
     @property
     def model(self) -> Any:
-        """The pipeline's model."""
         return self.pipeline.model
 
     def part(self, name: str, source: str | None = None) -> Any:
-        """Return a part of a method, see `MethodParts`.
-
-        Args:
-            name: The name of the part.
-            source: The saved part that a method's text names; None for the resources' own part.
-
-        Raises:
-            ValueError: There is no such part.
-        """
+        """Return a part of a method, see `MethodParts`. `source` is the saved part that a method's text names; None for
+        the resources' own part."""
         return self.own_part(name) if source is None else read_part(self.pipeline, name, source)
 
     def fitted(self, part: Any) -> Any:
@@ -74,31 +66,16 @@ class PipelineResources(Resources):
 
 @dataclass(frozen=True, slots=True)
 class TimedSetting:
-    """A timed setting and its results.
-
-    Attributes:
-        config: The settings of the bench.
-        resources: The resources.
-        setting: The setting.
-        methods: The methods.
-        cases: The model inputs.
-        results: The attempts by method, case and repeat.
-    """
-
     config: BenchConfig
     resources: Any
     setting: Setting
     methods: Sequence[Method]
-    cases: Sequence[Any]
-    results: Results
+    cases: Sequence[Any]  # the model inputs
+    results: Results  # by method, case and repeat
 
 
 class QualityReference(Protocol):
-    """Plain decoding's output in a setting, to which the output of every method is compared.
-
-    Attributes:
-        row: The figures of the setting.
-    """
+    """Plain decoding's output in a setting, to which the output of every method is compared; `row` holds its figures."""
 
     row: dict
 
@@ -108,67 +85,39 @@ class QualityReference(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingOverrides:
-    """Sampling settings of a sweep; None leaves the domain's default, and settings of other domains are ignored.
+    """Sampling settings of a sweep; None leaves the domain's default, and settings of other domains are ignored."""
 
-    Attributes:
-        guidance: The guidance scale of pictures.
-        top_k: The top-k of pictures.
-        num_iter: The steps over a picture of a masked model.
-        new_tokens: The longest answer.
-        blocks: The number of blocks of a video.
-    """
-
-    guidance: float | None = None
-    top_k: int | None = None
-    num_iter: int | None = None
-    new_tokens: int | None = None
-    blocks: int | None = None
+    guidance: float | None = None  # of pictures
+    top_k: int | None = None  # of pictures
+    num_iter: int | None = None  # steps over a picture of a masked model
+    new_tokens: int | None = None  # the longest answer
+    blocks: int | None = None  # of a video
 
     def with_defaults(self, **defaults: Any) -> dict[str, Any]:
-        """Return the overrides as a dict; unset overrides take the domain's defaults."""
         return {name: value if getattr(self, name) is None else getattr(self, name) for name, value in defaults.items()}
 
 
 class Domain(ABC):
-    """Base of a domain; its folder has one instance, `DOMAIN`. Abstract methods have to be defined.
+    """The base of a domain; its folder has one instance, `DOMAIN`. Abstract methods have to be defined."""
 
-    Attributes:
-        name: The command, `mmspec bench NAME`.
-        config: The options of the command.
-        suites: The suites of benches by name.
-        output: The output that exact rows must give, for errors, such as "tokens of transformers".
-        shows: The kind of output.
-        quality: The fields that a timed row copies from the judged row, by their names there.
-        models: The models of the zoo that sweeps run, by name.
-        temperatures: The default temperatures of a sweep.
-    """
-
-    name: str
-    config: type[BenchConfig]
+    name: str  # the command, `mmspec bench NAME`
+    config: type[BenchConfig]  # the options of the command
     suites: Mapping[str, Suite]
-    output: str
+    output: str  # The output that exact rows must give, for errors, such as "tokens of transformers".
     shows: Shows = "text"
-    quality: Mapping[str, str] = {}
-    models: Sequence[str] = ()
-    temperatures: tuple[float, ...] = (1.0,)
+    quality: Mapping[str, str] = {}  # the fields that a timed row copies from the judged row, by their names there
+    models: Sequence[str] = ()  # of the zoo, for sweeps
+    temperatures: tuple[float, ...] = (1.0,)  # of a sweep
 
     @abstractmethod
     def open(self, model: str, config: Any = None) -> Any:
-        """Return the resources of a model, in the precision of its files or of the bench.
-
-        Args:
-            model: The name of a model of the zoo, or a folder.
-            config: The settings of a bench; None in a sweep.
-        """
+        """Return the resources of a model of the zoo or a folder, in the precision of its files or of the bench; a
+        sweep has no config."""
 
     @abstractmethod
     def sampler(self, method: Any, resources: Any, setting: Any) -> Sampler:
-        """Return a function of (case, seed) that runs a method and returns its cost and its output, an item per row.
-
-        Raises:
-            ValueError: A part of the method is missing.
-            ImportError: A package of the method is missing.
-        """
+        """Return a function of (case, seed) that runs a method and returns its cost and its output, an item per row. A
+        missing part is a ValueError, a missing package an ImportError."""
 
     def runner(self, method: Any, resources: Any, setting: Any) -> Runner:
         """Return a function of (case, seed) that runs a method and returns its cost, for benches."""
@@ -205,11 +154,7 @@ class Domain(ABC):
 
     @abstractmethod
     def panels(self, result: dict) -> list[Panel]:
-        """Return the curves of a bench file.
-
-        Raises:
-            ValueError: The suite has no plot.
-        """
+        """Return the curves of a bench file; a suite without a plot is a ValueError."""
 
     def complete(self, timed: TimedSetting, rows: Mapping[str, dict]) -> None:
         """Add the domain's own fields to the rows of a setting, given by method key."""
@@ -238,11 +183,6 @@ class Domain(ABC):
         return [("ar", "")]
 
     def method(self, model: str, decoding: str, rule: str) -> Method:
-        """Return the method of a decoding and a rule.
-
-        Raises:
-            ValueError: The model has no such decoding.
-        """
         method = self.row(decoding)
         if method is None:
             raise ValueError(
@@ -268,11 +208,7 @@ class Domain(ABC):
         return []
 
     def case(self, resources: Any, setting: Any, prompt: EvaluationPrompt) -> Any:
-        """Return the input of the samplers for a prompt.
-
-        Raises:
-            ValueError: The model cannot answer the prompt.
-        """
+        """Return the input of the samplers for a prompt; a prompt that the model cannot answer is a ValueError."""
         return prompt
 
     def scorers(self, model: str) -> list[Scorer]:
@@ -281,10 +217,8 @@ class Domain(ABC):
 
 
 def bench_failures(domain: Domain, result: dict) -> list[str]:
-    """Return a sentence per wrong row of a finished bench.
-
-    A row is wrong if it is exact and its greedy output differs by more than ties, or if it failed unexpectedly.
-    """
+    """Return a sentence per wrong row of a finished bench. A row is wrong if it is exact and its greedy output differs
+    by more than ties, or if it failed unexpectedly."""
     wrong = []
     for row in result["rows"]:
         where = f"{row['method']} ({domain.describe(row)})"

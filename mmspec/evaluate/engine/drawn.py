@@ -15,11 +15,7 @@ LARGEST = 1 << 12  # prompts of a seed
 
 @dataclass(frozen=True, slots=True)
 class DrawnMethod(Method):
-    """A method whose family differs in a single setting.
-
-    Attributes:
-        knob: The value of that setting; plots join rows along it.
-    """
+    """A method whose family differs in a single setting, `knob`; plots join rows along it."""
 
     shown: ClassVar[tuple[str, ...]] = ("family", "knob")
 
@@ -28,18 +24,10 @@ class DrawnMethod(Method):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnSetting(Setting):
-    """A setting of a bench of drawn output.
+    varied: ClassVar[tuple[str, ...]] = ()  # the fields beside batch and temperature that distinguish settings
 
-    Attributes:
-        varied: The fields beside batch and temperature that distinguish settings.
-        model: A model of the zoo, or a folder.
-        judged: Measure the quality of the output instead of its time.
-    """
-
-    varied: ClassVar[tuple[str, ...]] = ()
-
-    model: str
-    judged: bool = False
+    model: str  # of the zoo, or a folder
+    judged: bool = False  # measure the quality of the output instead of its time
 
     def name(self) -> dict:
         drawn = {name: getattr(self, name) for name in self.varied}
@@ -50,46 +38,26 @@ class DrawnSetting(Setting):
         return {"model": self.model, **self.name(), **count, "seed": self.seed}
 
     def judged_count(self) -> dict:
-        """Return the row field with the number of judged outputs."""
         return {"images": self.prompts}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnSuite(Suite):
-    """A suite of drawn output.
-
-    Attributes:
-        timed: Time every method, interleaved with plain decoding on the same prompts.
-        judged: Compare the output of every method with plain decoding's.
-        prompts: The default number of timed prompts.
-        plot: The suite has a curve.
-    """
-
-    timed: bool = True
-    judged: bool = False
-    prompts: int = 16
+    timed: bool = True  # time every method, interleaved with plain decoding on the same prompts
+    judged: bool = False  # compare the output of every method with plain decoding's
+    prompts: int = 16  # the default number of timed prompts
     batches: tuple[int, ...] = (1, 8)
     temperatures: tuple[float, ...] = (1.0,)
-    plot: bool = False
+    plot: bool = False  # the suite has a curve
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnBenchConfig(BenchConfig):
-    """Options of a bench of drawn output.
-
-    Attributes:
-        setting: The class of its settings.
-        copied: The fields that a setting copies from the options.
-        output: The kind of judged output, for errors.
-        judged_prompts_field: The field with the number of judged prompts.
-        judged_batch: The judged prompts drawn at once.
-    """
-
     setting: ClassVar[type[DrawnSetting]]
-    copied: ClassVar[tuple[str, ...]] = ("model", "seed")
-    output: ClassVar[str] = "images"
+    copied: ClassVar[tuple[str, ...]] = ("model", "seed")  # the fields that a setting copies from the options
+    output: ClassVar[str] = "images"  # the kind of judged output, for errors
     judged_prompts_field: ClassVar[str] = "images"
-    judged_batch: ClassVar[int] = 16
+    judged_batch: ClassVar[int] = 16  # the judged prompts drawn at once
 
     prompts: int | None = option(None, "Held-out prompts that are timed.", least=1, most=LARGEST)
     batches: tuple[int, ...] | None = option(None, "Batch sizes that are timed.", flag="--batch", shown="N,N", least=1)
@@ -101,11 +69,7 @@ class DrawnBenchConfig(BenchConfig):
         super().__post_init__()
 
     def refuse(self, purpose: str, is_idle: bool, *names: str) -> None:
-        """Refuse options that have no effect in the chosen suite.
-
-        Raises:
-            ValueError: Such an option is set.
-        """
+        """Raise an error for options that have no effect in the chosen suite."""
         for name in names:
             if is_idle and getattr(self, name) is not None:
                 flag = flag_of(self, name)

@@ -20,11 +20,7 @@ LARGEST = 1 << 28  # bytes and pixels of one file; the limits of the image gate 
 
 
 def run_folder(path: str | Path) -> Path:
-    """Return a run's folder.
-
-    Raises:
-        ValueError: The path contains "..", so that its name does not show where it lies.
-    """
+    """Return a run's folder. A path with ".." is refused, since its name does not show where it lies."""
     path = Path(path)
     if ".." in path.parts:
         raise ValueError(f"RUN: expected a folder without '..' in its path, got {str(path)!r}, name it directly")
@@ -32,11 +28,7 @@ def run_folder(path: str | Path) -> Path:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """Return the file that a record names.
-
-    Raises:
-        ValueError: The file is not inside the run's folder, links resolved.
-    """
+    """Return the file that a record names, which must lie inside the run's folder, links resolved."""
     file = folder / name
     climbs = Path(name).is_absolute() or ".." in Path(name).parts
     if climbs or not file.resolve().is_relative_to(folder.resolve()):
@@ -48,14 +40,8 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def store_output(folder: Path, key: str, output: Any, shows: Shows) -> dict[str, Any]:
-    """Store an output and return the entry of its record; a text is stored in the record itself.
-
-    Args:
-        folder: The folder of the run.
-        key: The key of the sample.
-        output: A text, a picture, or a video uint8 [F, H, W, 3].
-        shows: The kind of output.
-    """
+    """Store a text, a picture, or a video uint8 [F, H, W, 3], and return the entry of its record; the record itself
+    holds a text."""
     if shows == "text":
         return {"text": output}
     array = np.asarray(output.convert("RGB") if shows == "picture" else output)
@@ -71,11 +57,7 @@ def store_output(folder: Path, key: str, output: Any, shows: Shows) -> dict[str,
 
 
 def load_output(folder: Path, shown: dict[str, Any], shows: Shows) -> Any:
-    """Load an output of `store_output`: a text, a picture, or a video uint8 [F, H, W, 3].
-
-    Raises:
-        ValueError: The file is missing, damaged or outside the run's folder.
-    """
+    """Load an output of `store_output`; a file that is missing, damaged or outside the run's folder is a ValueError."""
     if shows == "text":
         return shown["text"]
     file = inside(folder, shown["file"])

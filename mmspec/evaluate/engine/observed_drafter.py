@@ -15,18 +15,12 @@ DraftObserver = Callable[[Draft, float], None]
 
 
 class ObservedDrafter:
-    """A drafter that passes all calls on to another drafter and reports its drafts.
+    """A drafter that passes all calls on to another drafter. It calls `on_draft` with every draft and its seconds,
+    including those of `observe` before it. `readings` counts how often the drafter reads the prompt. `clock` gives
+    seconds, for a GPU once it has finished its work.
 
-    Args:
-        drafter: The drafter.
-        on_draft: A function that is called with every draft and its seconds, including those of `observe` before it.
-        readings: The number of times that the drafter reads the prompt.
-        clock: A function that returns the time in seconds, for a GPU once it has finished its work.
-
-    Attributes:
-        opened: The seconds of every reading of the prompt.
-        rows: The length of the drafter's cache after the prompt; empty for a drafter without a cache.
-    """
+    `opened` has the seconds of every reading; `rows` is the length of the drafter's cache after the prompt, empty
+    without a cache."""
 
     def __init__(
         self, drafter: Drafter, on_draft: DraftObserver, readings: int = 1, clock: Callable[[], float] = perf_counter
@@ -47,8 +41,6 @@ class ObservedDrafter:
 
 
 class ObservedDraftState:
-    """The draft state of an observed drafter."""
-
     def __init__(self, state: DraftState, on_draft: DraftObserver, clock: Callable[[], float]):
         self.state, self.on_draft, self.clock, self.seconds = state, on_draft, clock, 0.0
 
@@ -70,13 +62,7 @@ class ObservedDraftState:
 
 class SharedMemory:
     """A drafter whose requests share a memory, but for the first, which warms up with a prompt that is timed later.
-
-    Runs of several repeats would meet their own answers again: bench it with a single repeat.
-
-    Args:
-        alone: The drafter without a shared memory.
-        shared: The drafter with the memory.
-    """
+    Runs of several repeats would meet their own answers again: bench it with a single repeat."""
 
     def __init__(self, alone: Any, shared: Any):
         self.alone, self.shared, self.warm = alone, shared, False
@@ -89,10 +75,6 @@ class SharedMemory:
 
 
 def sharing(field: str, memory: Callable[[], Any]) -> Callable[[Any], SharedMemory]:
-    """Return a change of a drafter that lets the requests of a row share a memory.
-
-    Args:
-        field: The drafter's field for the memory.
-        memory: The function that makes an empty memory.
-    """
+    """Return a change of a drafter that lets the requests of a row share a memory, which `memory` makes and `field` of
+    the drafter holds."""
     return lambda drafter: SharedMemory(drafter, replace(drafter, **{field: memory()}))

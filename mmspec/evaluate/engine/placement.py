@@ -22,15 +22,8 @@ _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The device and the precision of a model.
-
-    Attributes:
-        device: "cpu", "cuda" or "cuda:N".
-        dtype: The precision, "auto" for the precision of the files.
-    """
-
-    device: str
-    dtype: str = AUTO
+    device: str  # "cpu", "cuda" or "cuda:N"
+    dtype: str = AUTO  # "auto" for the precision of the files
 
     def moved(self, part: Any) -> Any:
         """Return a pipeline or a model on the device and in the precision; on the CPU with "auto" nothing moves."""
@@ -44,15 +37,8 @@ class Placement:
 
 
 def placement_of(device: str, dtype: str = AUTO) -> Placement:
-    """Return the placement that the options name; the device "auto" is the first GPU, or the CPU where there is no GPU.
-
-    Args:
-        device: The value of --device: auto, cpu, cuda or cuda:N.
-        dtype: The value of --dtype.
-
-    Raises:
-        ValueError: An option has another form, or the machine has no such device.
-    """
+    """Return the placement that --device (auto, cpu, cuda or cuda:N) and --dtype name; the device "auto" is the first
+    GPU, or the CPU."""
     if dtype not in (known := (AUTO, *DTYPES)):
         raise ValueError(f"--dtype: expected one of {', '.join(known)}, got {dtype!r}, choose one")
     if not _DEVICE.fullmatch(device):

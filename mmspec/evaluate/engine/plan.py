@@ -20,50 +20,26 @@ DEFAULT_MODELS = ("vlm", "t2i", "car", "mar", "video")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlan:
-    """The plan of a sweep.
-
-    Args:
-        folder: The folder of the run.
-        models: Models of the zoo, or DOMAIN=FOLDER; by default the models of DEFAULT_MODELS that the zoo has.
-        decodings: The decodings; by default those of each domain. Plain decoding is always added.
-        rules: The rules; by default each decoding's own.
-        temperatures: The temperatures; by default those of each domain.
-        prompts: The prompt set, see `prompt_sets`.
-        pictures: The folder of the prompt set's pictures, if it has any.
-        count: The number of prompts.
-        samples: The samples of every prompt and method, each with its own seed.
-        seed: The seed of the run.
-        extractor: The feature extractor, see `judges.extractor_of`.
-        reward: The reward, see `rewards.reward_scorer_of`; "" for none.
-        reference: A folder of real pictures for comparison; None for those of the prompt set.
-        threads: The threads of torch in every worker; None leaves `torch.set_num_threads` and OMP_NUM_THREADS in force.
-        device: The device of the models; "auto" becomes the name of an available device.
-        dtype: The precision of the models; "auto" is the precision of their files.
-        part: (k, n), the k-th of n parts of the work, for n machines.
-        wishes: Sampling settings that replace the domains' own.
-
-    Raises:
-        ValueError: A value is out of range.
-    """
-
     folder: Path
+    # of the zoo, or DOMAIN=FOLDER; by default the models of DEFAULT_MODELS that the zoo has
     models: tuple[str, ...] = ()
-    decodings: tuple[str, ...] = ()
-    rules: tuple[str, ...] = ()
-    temperatures: tuple[float, ...] = ()
-    prompts: str = "zoo"
-    pictures: Path | None = None
+    decodings: tuple[str, ...] = ()  # by default those of each domain; plain decoding is always added
+    rules: tuple[str, ...] = ()  # by default each decoding's own
+    temperatures: tuple[float, ...] = ()  # by default those of each domain
+    prompts: str = "zoo"  # the prompt set, see `prompt_sets`
+    pictures: Path | None = None  # the folder of the prompt set's pictures, if it has any
     count: int = 32
-    samples: int = 1
+    samples: int = 1  # of every prompt and method, each with its own seed
     seed: int = 0
-    extractor: str = "zoo"
-    reward: str = ""
-    reference: Path | None = None
+    extractor: str = "zoo"  # see `judges.extractor_of`
+    reward: str = ""  # see `rewards.reward_scorer_of`; "" for none
+    reference: Path | None = None  # a folder of real pictures for comparison; None for those of the prompt set
+    # of torch in every worker; None leaves `torch.set_num_threads` and OMP_NUM_THREADS in force
     threads: int | None = None
-    device: str = AUTO
-    dtype: str = AUTO
-    part: tuple[int, int] = (1, 1)
-    wishes: SamplingOverrides = field(default_factory=SamplingOverrides)
+    device: str = AUTO  # "auto" becomes the name of an available device
+    dtype: str = AUTO  # "auto" is the precision of the models' files
+    part: tuple[int, int] = (1, 1)  # (k, n), the k-th of n parts of the work, for n machines
+    wishes: SamplingOverrides = field(default_factory=SamplingOverrides)  # they replace the domains' own
 
     def __post_init__(self) -> None:
         for name in ("models", "decodings", "rules"):  # a text is a single item
@@ -91,27 +67,18 @@ class SweepPlan:
 
     @property
     def placement(self) -> Placement:
-        """The device and the precision of the models."""
         return Placement(self.device, self.dtype)
 
 
 def cell_groups(plan: SweepPlan) -> list[CellGroup]:
-    """Return the groups of cells of a plan.
-
-    Raises:
-        ValueError: A model does not exist, or no model has a decoding or a rule of the plan.
-    """
+    """Return the groups of cells of a plan. An unknown model, or a decoding or rule that no model has, is a ValueError."""
     groups = [one for text in plan.models for one in _of_model(plan, *domain_of_model(text))]
     _check_known(plan, groups)
     return groups
 
 
 def domain_of_model(text: str) -> tuple[str, str]:
-    """Return the (domain, model) of a name in the zoo or DOMAIN=FOLDER.
-
-    Raises:
-        ValueError: The text names no model.
-    """
+    """Return the (domain, model) of a name in the zoo or DOMAIN=FOLDER."""
     domain, sign, folder = text.partition("=")
     if sign and domain in DOMAINS and Path(folder).is_dir():
         return domain, folder

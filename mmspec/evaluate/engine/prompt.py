@@ -12,33 +12,19 @@ from PIL.Image import Image
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPrompt:
-    """A prompt of a prompt set.
-
-    Attributes:
-        key: Its unique name in the set.
-        turns: The user's texts, one per turn.
-        label: The class, for models that draw classes.
-        pictures: Functions that open the pictures of the prompt.
-        category: A group of the set that tables distinguish.
-        answers: The right answer, or texts that it contains.
-        real: A function that opens a real picture of the subject, for comparison with drawn pictures.
-        world: The seed of the zoo's scene of the prompt.
-        source: The record of the file from which the prompt was read; judges may need it.
-    """
-
-    key: str
-    turns: tuple[str, ...]
-    label: int | None = None
-    pictures: tuple[Callable[[], Image], ...] = ()
-    category: str = ""
-    answers: tuple[str, ...] = ()
-    real: Callable[[], Image] | None = None
-    world: int | None = None
-    source: Mapping[str, Any] | None = None
+    key: str  # unique in the set
+    turns: tuple[str, ...]  # the user's texts
+    label: int | None = None  # the class, for models that draw classes
+    pictures: tuple[Callable[[], Image], ...] = ()  # functions that open them
+    category: str = ""  # a group of the set that tables distinguish
+    answers: tuple[str, ...] = ()  # the right answer, or texts that it contains
+    real: Callable[[], Image] | None = None  # opens a real picture of the subject, for comparison with drawn pictures
+    world: int | None = None  # the seed of the zoo's scene of the prompt
+    source: Mapping[str, Any] | None = None  # the record of the file from which the prompt was read; judges may need it
 
     @property
     def text(self) -> str:
-        """The text of the first turn."""
+        """Return the text of the first turn."""
         return self.turns[0]
 
     def digest(self) -> str:
@@ -52,15 +38,7 @@ class EvaluationPrompt:
 
 
 def request_fields(prompt: EvaluationPrompt, digest: str, order: int, sample: int, seed: int) -> dict[str, Any]:
-    """Return the fields of a request in the record of a sample.
-
-    Args:
-        prompt: The prompt.
-        digest: The hash of the prompt.
-        order: The number of the prompt in its set.
-        sample: The number of the sample.
-        seed: The seed of the sample.
-    """
+    """Return the fields of a request in the record of a sample; `order` is the number of the prompt in its set."""
     return {
         "prompt": prompt.key,
         "digest": digest,

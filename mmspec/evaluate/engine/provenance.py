@@ -63,10 +63,8 @@ def threads(count: int | None) -> Iterator[None]:
 
 
 def fingerprint(folders: Iterable[Path] = ()) -> str:
-    """Return mmspec's version and a hash over the package, `folders`, and the modules that users imported.
-
-    It changes with every change that could affect a figure, and with some that could not.
-    """
+    """Return mmspec's version and a hash over the package, `folders`, and the modules that users imported. It changes
+    with every change that could affect a figure, and with some that could not."""
     digest = hashlib.sha256()
     for folder in (*_packages(), *folders):
         for path in sorted(folder.rglob("*")):

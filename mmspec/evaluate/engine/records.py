@@ -18,10 +18,8 @@ TIMES = ("time", "when")  # entries that differ from run to run
 
 
 def request_seed(seed: int, prompt: str, sample: int) -> int:
-    """Return the seed of a sample: a hash of the run's seed, the prompt's name and the sample's number.
-
-    It does not depend on the worker that draws the sample.
-    """
+    """Return the seed of a sample: a hash of the run's seed, the prompt's name and the sample's number. It does not
+    depend on the worker that draws the sample."""
     text = f"{seed}/{prompt}/{sample}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
@@ -34,14 +32,9 @@ def record_key(request: Mapping[str, Any]) -> str:
 def sample_record(
     request: Mapping[str, Any], attempt: Attempt, shown: Mapping[str, Any] | None = None, *, compared: bool = False
 ) -> dict[str, Any]:
-    """Return the record of a request.
-
-    Args:
-        request: The fields of the cell and of the request, see `CellGroup.fields` and `request_fields`.
-        attempt: The timed run, or its failure.
-        shown: The entry for the stored output, see `media`.
-        compared: Store the output itself as well, for `compared_run`.
-    """
+    """Return the record of a request. `request` holds the fields of the cell and of the request, see `CellGroup.fields`
+    and `request_fields`; `shown` is the entry of the stored output, see `media`. `compared` stores the output itself as
+    well, for `compared_run`."""
     key = record_key(request)
     if isinstance(attempt, Failure):
         return {"kind": "sample", "key": key, **request, "failed": attempt.reason}
@@ -87,12 +80,8 @@ def compared_run(record: Mapping[str, Any]) -> Attempt:
 
 
 def recorded_run(record: Mapping[str, Any], *, decode_only: bool = False) -> Attempt:
-    """Return the run of a sample's record; its `output` is a hash that is equal for equal tokens.
-
-    Args:
-        record: The record.
-        decode_only: Count the seconds after the prefill alone; a Failure where the record does not have them.
-    """
+    """Return the run of a sample's record; its `output` is a hash that is equal for equal tokens. `decode_only` counts
+    the seconds after the prefill alone: a Failure where the record does not have them."""
     if record["failed"] is not None:
         return Failure(record["failed"])
     seconds, parts = record["time"]["seconds"], record["time"]["parts"]
@@ -121,5 +110,4 @@ def encode_row(row: np.ndarray) -> str:
 
 
 def decode_row(text: str) -> np.ndarray:
-    """Decode the text of `encode_row`."""
     return np.frombuffer(base64.b64decode(text), dtype="<f4")

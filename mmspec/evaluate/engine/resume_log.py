@@ -22,19 +22,11 @@ def log_beside(file: Path | None) -> Path | None:
 
 
 class BenchLog:
-    """The resume log of a bench: it reads the records of this bench from a file and appends new records.
+    """The resume log of a bench: it reads the records of this bench from a file, None for no file, and appends new
+    records. A bench stores every sample and every finished part: the rows of a setting, or a judged row.
 
-    A bench stores every sample and every finished part: the rows of a setting, or a judged row. Each record names its
-    run by a hash of `about`. Records of another bench, other code or another machine are therefore ignored. An
-    interrupt inside the block becomes `Stopped` if anything is stored.
-
-    Args:
-        file: The log; None stores nothing.
-        about: Everything that decides the figures: the bench and its settings, the code, the machine.
-
-    Raises:
-        ValueError: The file has other contents.
-    """
+    Each record names its run by a hash of `about`: the bench and its settings, the code, the machine. Records of
+    another run are therefore ignored. An interrupt inside the block becomes `Stopped` if anything is stored."""
 
     def __init__(self, file: Path | None, about: Mapping[str, Any]):
         self.file, self.about = file, {"code": "", "seed": 0, **about}
@@ -47,13 +39,8 @@ class BenchLog:
             self._shard.begun = bool(self.records.headers)
 
     def once(self, part: dict[str, Any], make: Callable[[], Any], on_kept: Callable[[], None] = lambda: None) -> Any:
-        """Return the stored value of a part, or call `make` and store its result.
-
-        Args:
-            part: The name of the part, plain JSON.
-            make: A function that returns the value, plain JSON.
-            on_kept: A function that is called where the value was stored already.
-        """
+        """Return the stored value of a part, or call `make` and store its result; both are plain JSON. `on_kept` is
+        called where the value was stored already."""
         name = part_name(part)
         if name in self.records.parts:
             on_kept()
@@ -63,19 +50,11 @@ class BenchLog:
         return value
 
     def samples(self, group: CellGroup) -> GroupSamples:
-        """Return the stored samples of a setting."""
         return GroupSamples(self, {method.key: group.fields(method) for method in group.methods})
 
     def sample(self, request: Mapping[str, Any], attempt: Attempt | None = None) -> Attempt | None:
-        """Return a stored sample.
-
-        Args:
-            request: The fields of the cell and of the request.
-            attempt: The sample to store; None to look up a stored sample.
-
-        Returns:
-            The sample, or None if there is none.
-        """
+        """Store a sample, or look it up without an attempt, None if there is none. `request` holds the fields of the
+        cell and of the request."""
         if attempt is not None:
             record = sample_record(request, attempt, compared=True)
             self.records.samples[record["key"]] = record
@@ -98,12 +77,8 @@ class BenchLog:
 
 
 class GroupSamples:
-    """The stored samples of one setting of a bench, for `interleave`.
-
-    Args:
-        log: The log of the bench.
-        cells: The record fields of every method's cell, by the method's key.
-    """
+    """The stored samples of one setting of a bench, for `interleave`. `cells` has the record fields of every method's
+    cell, by the method's key."""
 
     def __init__(self, log: BenchLog, cells: Mapping[str, Mapping[str, Any]]):
         self.log, self.cells = log, cells

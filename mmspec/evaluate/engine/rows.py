@@ -37,18 +37,12 @@ def parting(
     margins: Callable[[int], Margin],
     tie: float | None = None,
 ) -> dict:
-    """Return how far outputs differ from the peer's: the fields `ties` and `margin`.
+    """Return how far the [case][repeat] outputs differ from the peer's. `ties` counts the outputs that differ only
+    where the peer preferred its value by less than `tie`, TIE where left out. `margin` is the largest such preference,
+    None where no outputs differ.
 
-    `ties` counts the outputs that differ only where the peer preferred its value by less than `tie`. `margin` is the
-    largest such preference, None where no outputs differ.
-
-    Args:
-        peer: The peer's attempts, as [case][repeat].
-        own: The method's attempts, as [case][repeat].
-        margins: A function of a case that returns a function of (row, place, value): by how much the peer preferred its
-            own value. It is called once per case with a difference.
-        tie: The largest margin of a tie; TIE where left out.
-    """
+    `margins` is called once per case with a difference. It returns a function of (row, place, value): by how much the
+    peer preferred its own value."""
     sizes = [one.margin for one in differences(peer, own, margins)]
     within = TIE if tie is None else tie
     return {
@@ -59,19 +53,12 @@ def parting(
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first place where the output of a request differs from the peer's.
-
-    Attributes:
-        case: The number of the case.
-        row: The row of the batch; of several, the row with the largest margin.
-        place: The place in the output.
-        margin: By how much the peer preferred its value; infinite where an output only continues the other.
-    """
+    """The first place where the output of a request differs from the peer's."""
 
     case: int
-    row: int
-    place: int
-    margin: float
+    row: int  # of the batch; of several, the row with the largest margin
+    place: int  # in the output
+    margin: float  # by how much the peer preferred its value; infinite where an output only continues the other
 
 
 def differences(
@@ -114,18 +101,9 @@ FIELDS = (
 
 
 def timed_row(method: Method, results: Results, baselines: Mapping[str, str], shared: dict, greedy: bool) -> dict:
-    """Return the row of a timed method.
-
-    `tokens`, `target_passes` and `accept_length` are per row of the batch, see `passes`.
-
-    Args:
-        method: The method.
-        results: The attempts by method, case and repeat.
-        baselines: The keys of the baselines, by their name in row fields. `spread` refers to the first, and so does
-            `identical` unless the method names another peer.
-        shared: The fields that all rows of the setting share.
-        greedy: Whether outputs are compared.
-    """
+    """Return the row of a timed method. `tokens`, `target_passes` and `accept_length` are per row of the batch, see
+    `passes`. `baselines` are keys by their name in row fields. `spread` refers to the first, and so does `identical`
+    unless the method names another peer. Outputs are compared if `greedy`."""
     own = results[method.key]
     runs, failed = completed(own), failures(own)
     against = {name: paired_ratios(results[key], own) for name, key in baselines.items()}
@@ -149,11 +127,9 @@ def timed_row(method: Method, results: Results, baselines: Mapping[str, str], sh
 
 
 def passes(runs: Sequence[TimedRun]) -> dict:
-    """Return the target passes and the accept length of runs.
-
-    They are per row where methods count the passes of each row, else per request. The accept length per row is taken
-    over all rows at once: the mean of single ratios would favour small batches.
-    """
+    """Return the target passes and the accept length: per row where methods count the passes of each row, else per
+    request. The accept length per row is taken over all rows at once: the mean of single ratios would favour small
+    batches."""
     counted = [count for run in runs for count in run.row_passes]
     if counted:
         length = round(sum(run.tokens for run in runs) / sum(counted), 3)
@@ -165,13 +141,8 @@ def passes(runs: Sequence[TimedRun]) -> dict:
 
 
 def judged_row(method: Method, plain: object, shared: dict) -> dict:
-    """Return the row of a method whose output is judged; a failure becomes a row with the reason.
-
-    Args:
-        method: The method.
-        plain: The `QualityReference` of the setting.
-        shared: The fields that all rows of the setting share.
-    """
+    """Return the row of a method whose output `plain`, the `QualityReference`, judges; a failure becomes a row with the
+    reason."""
     row = {**method.row(), "exact": None, **shared, **plain.row, "failed": None, "requests": 1, "failed_requests": 0}
     try:
         return row | plain.judge(method)

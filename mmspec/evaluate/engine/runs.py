@@ -19,59 +19,42 @@ FAILURES = (ValueError, TypeError, RuntimeError, IndexError, AttributeError)
 
 @dataclass(frozen=True, slots=True)
 class TimedRun:
-    """A timed request.
-
-    Attributes:
-        seconds: The wall time of the whole call.
-        output: The generated values, row by row; exact methods are compared by it.
-        target_passes: The forward passes of the target, including the prompt's.
-        accept_length: The values per target pass and row.
-        parts: The seconds by part (prefill, draft, target, verify, other), of methods that report them.
-        exact: Whether the method reports that it is exact.
-        drafter_passes: The forward passes of the drafter's model.
-        row_passes: The target passes that each row took part in, of methods that count them.
-        rounds: The rounds that share the decode time; None for the target's passes after the prefill.
-        accepted: The accepted length of every round and row; None where a row took no part.
-        prefill: The seconds up to the first token; None if unknown.
-        peak_bytes: The memory beyond the model's; None if not measured.
-        more: Further fields for the domain's rows, plain JSON.
-        count: The number of values, where `output` holds a hash of them.
-    """
-
-    seconds: float
-    output: tuple[tuple[Hashable, ...], ...]
-    target_passes: int
-    accept_length: float
+    seconds: float  # the wall time of the whole call
+    output: tuple[tuple[Hashable, ...], ...]  # the generated values, row by row; exact methods are compared by it
+    target_passes: int  # includes the prompt's
+    accept_length: float  # the values per target pass and row
+    # the seconds by part (prefill, draft, target, verify, other), of methods that report them
     parts: Mapping[str, float] | None = None
-    exact: bool = True
-    drafter_passes: int = 0
-    row_passes: tuple[int, ...] = ()
-    rounds: int | None = None
+    exact: bool = True  # whether the method reports that it is exact
+    drafter_passes: int = 0  # forward passes of the drafter's model
+    row_passes: tuple[int, ...] = ()  # the target passes that each row took part in, of methods that count them
+    rounds: int | None = None  # the rounds that share the decode time; None for the target's passes after the prefill
+    # the accepted length of every round and row; None where a row took no part
     accepted: tuple[tuple[int | None, ...], ...] = ()
-    prefill: float | None = None
-    peak_bytes: int | None = None
-    more: Mapping[str, Any] = field(default_factory=dict)
-    count: int | None = None
+    prefill: float | None = None  # the seconds up to the first token; None if unknown
+    peak_bytes: int | None = None  # the memory beyond the model's; None if not measured
+    more: Mapping[str, Any] = field(default_factory=dict)  # for the domain's rows, plain JSON
+    count: int | None = None  # the number of values, where `output` holds a hash of them
 
     @property
     def decode_seconds(self) -> float | None:
-        """The seconds after the prefill; None if unknown."""
+        """Return the seconds after the prefill; None if unknown."""
         prefill = self.prefill if self.parts is None else self.parts["prefill"]
         return None if prefill is None else self.seconds - prefill
 
     @property
     def decode_tokens(self) -> int:
-        """The tokens after the first token of every row, which the prefill produces."""
+        """Return the tokens after the first token of every row, which the prefill produces."""
         return self.tokens - len(self.output)
 
     @property
     def decode_rounds(self) -> int:
-        """The rounds after the prefill; 0 if there were none."""
+        """Return the rounds after the prefill; 0 if there were none."""
         return self.target_passes - 1 if self.rounds is None else self.rounds
 
     @property
     def tokens(self) -> int:
-        """The number of generated values over all rows."""
+        """Return the number of generated values over all rows."""
         return sum(map(len, self.output)) if self.count is None else self.count
 
 
@@ -97,14 +80,9 @@ def attempt(runner: Runner, case: Case, seed: int) -> Attempt:
 
 
 class Turns(Generic[Case]):
-    """Runs several methods in turn on each case, so that slow drifts of the machine affect them alike.
-
-    A method is built and warmed up with an untimed run before its first request. If its parts are missing, its requests
-    fail with that reason.
-
-    Args:
-        makers: Functions that return the runner of a method, by its name.
-    """
+    """Runs several methods in turn on each case, so that slow drifts of the machine affect them alike. A method is
+    built and warmed up with an untimed run before its first request. If its parts are missing, its requests fail with
+    that reason."""
 
     def __init__(self, makers: Mapping[str, Callable[[], Callable[[Case, int], Any]]]):
         self.makers = dict(makers)
@@ -117,14 +95,7 @@ class Turns(Generic[Case]):
             attempt(self._runners[name], case, seed)
 
     def round(self, case: Case, seed: int, first: int, names: Collection[str]) -> Iterator[tuple[str, Any]]:
-        """Run methods on a case and yield (name, result).
-
-        Args:
-            case: The case.
-            seed: The seed of the request.
-            first: The number of the method, among all methods, that runs first.
-            names: The methods to run.
-        """
+        """Run methods on a case and yield (name, result). Of all methods, the number `first` runs first."""
         order = list(self.makers)
         first %= len(order)
         for name in order[first:] + order[:first]:
@@ -152,25 +123,10 @@ def interleave(
     on_run: Callable[[str], None] = lambda name: None,
     store: SampleStore | None = None,
 ) -> dict[str, list[list[Attempt]]]:
-    """Run every method on every case, case by case, see `Turns`.
-
-    The order of the methods rotates from case to case and from repeat to repeat. Each method first runs the first case
-    once, untimed. The seed of a request depends on its case and repeat only.
-
-    Args:
-        cases: The cases.
-        runners: The runner of every method, by name.
-        repeats: The timed runs of every method on every case.
-        seed: The seed of the first request.
-        on_run: A function that is called with the method's name for every request.
-        store: Stored samples, which are not run again.
-
-    Returns:
-        The samples as [method][case][repeat].
-
-    Raises:
-        ValueError: There are no cases or no repeats.
-    """
+    """Run every method on every case, case by case, see `Turns`; return [method][case][repeat]. The order of the
+    methods rotates from case to case and from repeat to repeat. Each method first runs the first case once, untimed.
+    The seed of a request depends on its case and repeat only. Samples in `store` are not run again; `on_run` is called
+    with the method's name for every request."""
     if not cases or repeats < 1:
         raise ValueError(f"expected cases and repeats of at least 1, got {len(cases)} and {repeats}, raise them")
     places = [(index, repeat) for repeat in range(repeats) for index in range(len(cases))]
@@ -197,12 +153,10 @@ def interleave(
 
 
 def completed(attempts: Sequence[Sequence[Attempt]]) -> list[TimedRun]:
-    """Return the completed runs among [case][repeat] attempts."""
     return [one for case in attempts for one in case if isinstance(one, TimedRun)]
 
 
 def failures(attempts: Sequence[Sequence[Attempt]]) -> list[Failure]:
-    """Return the failures among [case][repeat] attempts."""
     return [one for case in attempts for one in case if isinstance(one, Failure)]
 
 
@@ -231,14 +185,7 @@ def row_passes(stats: Stats) -> tuple[int, ...]:
 
 
 def timed_run(stats: Stats, output: tuple[tuple[Hashable, ...], ...], seconds: float, **more: Any) -> TimedRun:
-    """Return the timed run of a request through our own loop.
-
-    Args:
-        stats: The statistics of the request.
-        output: The generated values, row by row.
-        seconds: The wall time of the call.
-        more: Further fields of `TimedRun`.
-    """
+    """Return the timed run of a request through our own loop, with `more` fields of `TimedRun`."""
     fields: dict[str, Any] = {
         "target_passes": stats.target_passes,
         "accept_length": stats.accept_length,
@@ -251,11 +198,7 @@ def timed_run(stats: Stats, output: tuple[tuple[Hashable, ...], ...], seconds: f
 
 
 def raise_errors(errors: Mapping[int, str]) -> None:
-    """Raise the errors of a request's rows.
-
-    Raises:
-        ValueError: A row failed.
-    """
+    """Raise the errors of a request's rows."""
     if errors:
         raise ValueError("; ".join(errors.values()))
 

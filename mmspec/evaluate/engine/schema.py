@@ -21,12 +21,7 @@ FieldType = Callable[[Any, str], Iterator[str]]
 
 
 def value(expected: str, holds: Callable[[Any], bool]) -> FieldType:
-    """Return the type of single values.
-
-    Args:
-        expected: The allowed values in words.
-        holds: A function that returns whether a value is allowed.
-    """
+    """Return the type of single values; `expected` says in words which values `holds` allows."""
 
     def faults(data: Any, name: str) -> Iterator[str]:
         if not holds(data):
@@ -54,13 +49,7 @@ def items(item: FieldType, count: int | None = None) -> FieldType:
 def fields(
     needed: Mapping[str, FieldType] | None = None, more: Mapping[str, FieldType] | None = None, others: FieldType | None = None
 ) -> FieldType:  # fmt: skip
-    """Return the type of objects.
-
-    Args:
-        needed: The types of required fields.
-        more: The types of optional fields.
-        others: The type of all further fields.
-    """
+    """Return the type of objects with needed fields, optional fields (`more`), and the type of all others."""
     needed, known = needed or {}, {**(needed or {}), **(more or {})}
     is_object = value("an object", lambda data: isinstance(data, dict))
 
@@ -191,16 +180,8 @@ RECORDS: dict[str, FieldType] = {
 
 
 def check_record(record: Mapping[str, Any], folder: Path, place: str) -> None:
-    """Check a record of a shard.
-
-    Args:
-        record: The record, a JSON object.
-        folder: The run's folder; no path of a record may leave it.
-        place: The file and the line, for errors.
-
-    Raises:
-        ValueError: A field is wrong; the message names the place and the first wrong field.
-    """
+    """Check a record of a shard: no path may leave the run's folder. The error names `place`, the file and the line,
+    and the first wrong field."""
     for fault in _faults(record, folder):
         raise ValueError(f"{place}: {fault}; move the file away")
 

@@ -28,22 +28,15 @@ def run_name(about: Mapping[str, Any]) -> str:
 
 
 def part_name(part: Mapping[str, Any]) -> str:
-    """Return the name of a finished part of a bench."""
     return json.dumps(part, sort_keys=True, default=str)
 
 
 class Shard:
-    """The file that a single writer appends to.
+    """The file that a single writer appends to; None for a new shard in the run's folder. Writers never share a shard,
+    and a shard is never rewritten. After a kill all lines but the last are whole, and readers skip an incomplete last
+    line. Shards of several machines are merged by copying them into one folder.
 
-    Writers never share a shard, and a shard is never rewritten. After a kill all lines but the last are whole, and
-    readers skip an incomplete last line. Shards of several machines are merged by copying them into one folder.
-
-    Args:
-        folder: The run's folder.
-        about: All that decides the figures of the run.
-        header: Further fields of the first line, beside `about`.
-        file: The file; None for a new shard in the run's folder.
-    """
+    `about` decides the figures of the run; the first line has it and the fields of `header`."""
 
     def __init__(self, folder: Path, about: Mapping[str, Any], header: Mapping[str, Any], file: Path | None = None):
         self.run = run_name(about)
@@ -64,38 +57,24 @@ class Shard:
 
 @dataclass(slots=True)
 class Records:
-    """All records of a run.
-
-    Attributes:
-        folder: The run's folder.
-        headers: The header of every writer.
-        models: The precision and device of every model, by name.
-        samples: The samples by key.
-        scores: The scores by (key, scorer's hash).
-        real: The features of real pictures by (model, key, extractor's hash).
-        parts: The finished parts of a bench by name.
-        widths: The length of feature rows by (scorer's or extractor's hash, field).
-    """
+    """All records of a run."""
 
     folder: Path
-    headers: list[dict] = field(default_factory=list)
-    models: dict[str, dict] = field(default_factory=dict)
-    samples: dict[str, dict] = field(default_factory=dict)
-    scores: dict[tuple[str, str], dict] = field(default_factory=dict)
+    headers: list[dict] = field(default_factory=list)  # of every writer
+    models: dict[str, dict] = field(default_factory=dict)  # the precision and device of every model, by name
+    samples: dict[str, dict] = field(default_factory=dict)  # by key
+    scores: dict[tuple[str, str], dict] = field(default_factory=dict)  # by (key, scorer's hash)
+    # the features of real pictures by (model, key, extractor's hash)
     real: dict[tuple[str, str, str], dict] = field(default_factory=dict)
-    parts: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, Any] = field(default_factory=dict)  # the finished parts of a bench by name
+    # the length of feature rows by (scorer's or extractor's hash, field)
     widths: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 def read_run(folder: Path) -> Records:
-    """Return the union of a run's shards, in the order of their names and lines; duplicates count once.
-
-    Args:
-        folder: The folder of the run, or the log of a bench, whose last run is read.
-
-    Raises:
-        ValueError: The folder has no shards or shards of several runs, or a record is invalid or contradicts another.
-    """
+    """Return the union of a run's shards, in the order of their names and lines; duplicates count once. The folder may
+    also be the log of a bench, whose last run is read. No shards, shards of several runs, and records that are invalid
+    or contradict another are errors."""
     records = read_log(folder) if folder.is_file() else read_shards(folder)
     if not records.headers:
         raise ValueError(
@@ -105,15 +84,8 @@ def read_run(folder: Path) -> Records:
 
 
 def read_shards(folder: Path, run: str | None = None) -> Records:
-    """Return the union of a run's shards, which may be empty.
-
-    Args:
-        folder: The folder of the run.
-        run: The name of the run; None for any single run.
-
-    Raises:
-        ValueError: As for `read_run`.
-    """
+    """Return the union of a run's shards, which may be empty; None for any single run. The errors are those of
+    `read_run`."""
     records = Records(folder)
     for file in sorted((folder / FOLDER).glob("*.jsonl")):
         inside(folder, f"{FOLDER}/{file.name}")
@@ -126,15 +98,8 @@ def read_shards(folder: Path, run: str | None = None) -> Records:
 
 
 def read_log(file: Path, run: str | None = None) -> Records:
-    """Read the records of a run from a file that several runs may have appended to.
-
-    Args:
-        file: The file; it may not exist yet.
-        run: The run, None for the last.
-
-    Raises:
-        ValueError: The file holds anything but records.
-    """
+    """Read the records of a run, None for the last, from a file that several runs may have appended to, or that does
+    not exist yet."""
     records = Records(file.parent)
     lines = read_json_lines(file, torn=True) if file.is_file() else []
     run = lines[-1].get("run") if run is None and lines else run
@@ -157,11 +122,7 @@ def _check(record: Mapping[str, Any], folder: Path, place: str) -> None:
 
 
 def _same_run(record: Mapping[str, Any], run: str | None, place: str, *, is_first: bool) -> str:
-    """Return the run of a record.
-
-    Raises:
-        ValueError: The shard does not begin with its header, or the record belongs to another run.
-    """
+    """Return the run of a record, which must be `run`, and must begin a shard with its header."""
     is_header = record["kind"] == "header"
     if is_first != is_header:
         raise ValueError(
@@ -200,7 +161,7 @@ def _add_record(records: Records, record: dict, place: str) -> None:
 
 
 def _check_width(records: Records, record: dict, place: str) -> None:
-    """Refuse feature rows whose length differs from the judge's header or its earlier records."""
+    """Check that feature rows are as long as in the judge's header and its earlier records."""
     for name in ("features", "probabilities"):
         if record.get(name) is not None:
             width = len(decode_row(record[name]))

@@ -19,9 +19,7 @@ def pairs(base: Sequence[Sequence[Attempt]], own: Sequence[Sequence[Attempt]]) -
 
 def paired_ratios(base: Sequence[Sequence[Attempt]], own: Sequence[Sequence[Attempt]]) -> list[float]:
     """Return base seconds / own seconds of every case and repeat that both completed; above 1 where `own` is faster.
-
-    The seconds are per generated token, since two exact methods may sample texts of different lengths.
-    """
+    The seconds are per generated token, since two exact methods may sample texts of different lengths."""
     return [a.seconds * b.tokens / (b.seconds * a.tokens) for a, b in pairs(base, own)]
 
 
@@ -41,10 +39,8 @@ def mean(values: Sequence[float]) -> float | None:
 
 
 def time_split(runs: Sequence[TimedRun]) -> dict:
-    """Return the share of the decode time (without the prefill) and the milliseconds per round of each part.
-
-    The parts are PARTS, followed by further parts that these runs report.
-    """
+    """Return the share of the decode time (without the prefill) and the milliseconds per round of each part: PARTS,
+    then further parts that these runs report."""
     split = [run for run in runs if run.parts is not None and run.decode_rounds > 0]
     row: dict = {}
     total = sum(run.seconds - run.parts["prefill"] for run in split)
@@ -64,15 +60,9 @@ LEVELS = (5, 95)  # percent, a 90 % interval
 def interval(
     groups: Sequence[Sequence], figure: Callable[[np.ndarray], float], resamples: int = RESAMPLES, seed: int = 0
 ) -> list[float] | None:
-    """Return the 90 % bootstrap interval of a figure; None for fewer than two groups.
-
-    Args:
-        groups: Values that belong together, such as those of one prompt under several seeds: numbers [n] or rows [n,
-            K]. Whole groups are drawn with replacement.
-        figure: A function of the values [N] or [N, K] of resampled groups. Resamples for which it is NaN are left out.
-        resamples: The number of resamples.
-        seed: The seed of the resampling.
-    """
+    """Return the 90 % bootstrap interval of a figure; None for fewer than two groups. A group, numbers [n] or rows [n,
+    K], holds values that belong together, such as those of one prompt under several seeds. Whole groups are drawn with
+    replacement. `figure` takes values [N] or [N, K]; resamples for which it is NaN are left out."""
     if len(groups) < 2:
         return None
     values, drawn = [np.asarray(one, dtype=float) for one in groups], np.random.default_rng(seed)

@@ -13,31 +13,20 @@ PLAIN = "ar"  # plain decoding, in every sweep and in benches of drawn output
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A row of a bench; domains add how it drafts.
+    """A row of a bench; domains add how it drafts."""
 
-    Attributes:
-        shown: Further fields that rows of the bench file have.
-        key: The name for --methods.
-        title: The name in tables.
-        rule: The rule that accepts its drafts.
-        family: A name for rows that differ in a single setting; --methods accepts it too.
-        at: The temperatures of the row ("greedy": 0, "sampled": above 0).
-        part: The part that the zoo must have; the row is left out without it.
-        like: The row whose output must be equal when exact and greedy; the first baseline where left out.
-    """
+    shown: ClassVar[tuple[str, ...]] = ()  # further fields that rows of the bench file have
 
-    shown: ClassVar[tuple[str, ...]] = ()
-
-    key: str
-    title: str
-    rule: str = "exact"
-    family: str = ""
-    at: tuple[str, ...] = GREEDY + SAMPLED
-    part: str = ""
+    key: str  # the name for --methods
+    title: str  # the name in tables
+    rule: str = "exact"  # accepts its drafts
+    family: str = ""  # a name for rows that differ in a single setting; --methods accepts it too
+    at: tuple[str, ...] = GREEDY + SAMPLED  # the temperatures of the row ("greedy": 0, "sampled": above 0)
+    part: str = ""  # the zoo must have it; the row is left out without it
+    # the row whose output must be equal when exact and greedy; the first baseline where left out
     like: str = field(default="", kw_only=True)
 
     def serves(self, temperature: float) -> bool:
-        """Return whether the row exists at this temperature."""
         return ("sampled" if temperature > 0 else "greedy") in self.at
 
     def named(self, name: str) -> bool:
@@ -51,23 +40,16 @@ class Method:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A table of a bench: how requests are made and grouped. Domains add their fields.
+    """A table of a bench: how requests are made and grouped. Domains add their fields."""
 
-    Attributes:
-        batch: The requests decoded at once.
-        temperature: The temperature.
-        prompts: The number of prompts; a rest that does not fill a batch is left out.
-        seed: The seed of the bench.
-    """
-
-    batch: int
+    batch: int  # the requests decoded at once
     temperature: float
-    prompts: int
-    seed: int
+    prompts: int  # a rest that does not fill a batch is left out
+    seed: int  # of the bench
 
     @property
     def cases(self) -> int:
-        """The number of whole batches among the prompts."""
+        """Return the number of whole batches among the prompts."""
         return self.prompts // self.batch
 
     def batches(self, requests: list) -> list[list]:
@@ -85,50 +67,30 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """Methods and settings under one name; domains add their fields.
+    """Methods and settings under one name; domains add their fields."""
 
-    Attributes:
-        about: The description for tables.
-        title: The title of its page.
-        methods: The rows, baselines first.
-        columns: The domain's columns, in order.
-        prompts: The default number of prompts.
-        batches: The default batch sizes.
-        temperatures: The default temperatures.
-    """
-
-    about: str
-    title: str = ""
-    methods: tuple[Method, ...]
-    columns: tuple[str, ...]
-    prompts: int
+    about: str  # for tables
+    title: str = ""  # of its page
+    methods: tuple[Method, ...]  # the rows, baselines first
+    columns: tuple[str, ...]  # of the domain, in order
+    prompts: int  # by default, as are the two below
     batches: tuple[int, ...]
     temperatures: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CellGroup:
-    """Methods that share a setting: cells of a run that are drawn in turn on every case.
-
-    Attributes:
-        domain: The domain by name.
-        model: The model by name.
-        setting: The setting.
-        methods: The methods.
-        drawing: All fields of the setting that decide outputs, in plain JSON.
-        shows: The kind of output.
-    """
+    """Methods that share a setting: cells of a run that are drawn in turn on every case."""
 
     domain: str
     model: str
     setting: Setting
     methods: tuple[Method, ...]
-    drawing: dict[str, Any]
-    shows: str
+    drawing: dict[str, Any]  # all fields of the setting that decide outputs, in plain JSON
+    shows: str  # the kind of output
 
     @property
     def name(self) -> tuple[str, str]:
-        """The pair (domain, model)."""
         return self.domain, self.model
 
     def cell(self, method: Method) -> dict[str, Any]:
@@ -136,7 +98,6 @@ class CellGroup:
         return {"domain": self.domain, "model": self.model, "decoding": method.key, "rule": method.rule, **self.drawing}
 
     def key(self, method: Method) -> str:
-        """Return a short hash of the cell."""
         text = json.dumps(self.cell(method), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 

@@ -17,10 +17,8 @@ ProgressCallback = Callable[[str], None]
 
 
 class TaskRunner(Protocol):
-    """Runs tasks in any order; each worker has its own shard.
-
-    The results do not depend on the number of workers, nor on how tasks are distributed.
-    """
+    """Runs tasks in any order; each worker has its own shard. The results do not depend on the number of workers, nor
+    on how tasks are distributed."""
 
     def __call__(
         self, plan: SweepPlan, header: Mapping[str, Any], tasks: Sequence[Task], workers: int, on_task: ProgressCallback
@@ -82,11 +80,6 @@ def _run_task(task: Task) -> str:
 
 
 def need_ray() -> Any:
-    """Import and return ray.
-
-    Raises:
-        ValueError: Ray is not installed.
-    """
     try:
         import ray
         import ray.data
@@ -98,10 +91,8 @@ def need_ray() -> Any:
 def run_on_ray(
     plan: SweepPlan, header: Mapping[str, Any], tasks: Sequence[Task], workers: int, on_task: ProgressCallback
 ) -> None:
-    """Run tasks with `workers` actors that map a Ray data set of task numbers.
-
-    Workers write outputs to their shards; the rows that they return hold a sentence each.
-    """
+    """Run tasks with `workers` actors that map a Ray data set of task numbers. Workers write outputs to their shards;
+    the rows that they return hold a sentence each."""
     ray = need_ray()
     own = not ray.is_initialized()
     if own:

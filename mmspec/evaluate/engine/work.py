@@ -28,29 +28,17 @@ Name = tuple[str, str]
 
 @dataclass(slots=True)
 class SweepWork:
-    """The prompts, judges and groups of cells of a plan.
-
-    Attributes:
-        plan: The plan.
-        groups: The groups of cells.
-        prompts: The prompts of every (domain, model).
-        digests: The hashes of these prompts, in the same order.
-        judges: The judges of every (domain, model).
-    """
+    """The prompts, judges and groups of cells of a plan."""
 
     plan: SweepPlan
     groups: list[CellGroup]
-    prompts: dict[Name, list[EvaluationPrompt]]
-    digests: dict[Name, list[str]]
-    judges: dict[Name, Judges]
+    prompts: dict[Name, list[EvaluationPrompt]]  # by (domain, model)
+    digests: dict[Name, list[str]]  # of these prompts, in the same order
+    judges: dict[Name, Judges]  # by (domain, model)
 
     @classmethod
     def of(cls, plan: SweepPlan) -> SweepWork:
-        """Prepare a plan without opening a model.
-
-        Raises:
-            ValueError: The plan names a model, method, prompt set or judge that does not exist.
-        """
+        """Prepare a plan without opening a model."""
         groups = cell_groups(plan)
         prompts = {one.name: prompts_for(plan, domain_of(one.domain), one.model) for one in groups}
         digests = {name: [one.digest() for one in prompt_list] for name, prompt_list in prompts.items()}
@@ -145,25 +133,12 @@ def run_work(
     on_task: ProgressCallback = lambda text: None,
     on_stage: Callable[[str, int], None] = lambda text, tasks: None,
 ) -> Records:
-    """Draw and score the missing samples of a sweep and return all records of the run.
+    """Draw and score the missing samples of a sweep with processes or actors, and return all records of the run. The
+    same call continues after a kill: it skips samples that a shard already has. Several processes and machines may work
+    on parts of a plan, in one folder or in folders that are merged by copying.
 
-    The same call continues after a kill: it skips samples that a shard already has. Several processes and machines may
-    work on parts of a plan, in one folder or in folders that are merged by copying.
-
-    Args:
-        work: The prepared plan.
-        workers: The number of processes or actors.
-        engine: "local" or "ray".
-        on_task: A function that is called with the description of every finished task.
-        on_stage: A function that is called with the name of a stage and the number of its tasks.
-
-    Returns:
-        The records of the run, including those that it had before.
-
-    Raises:
-        ValueError: The engine is unknown or not installed, or there is no worker.
-        Stopped: An interrupt came after a sample was stored.
-    """
+    `on_task` gets the description of every finished task, `on_stage` the name of a stage and the number of its tasks.
+    An interrupt after a sample was stored raises `Stopped`."""
     runner = check_engine(engine, workers)
     work.plan.folder.mkdir(parents=True, exist_ok=True)
     header, known = work.header(workers), work.known()
@@ -183,11 +158,7 @@ def run_work(
 
 
 def check_engine(engine: str, workers: int) -> TaskRunner:
-    """Return the function that runs tasks.
-
-    Raises:
-        ValueError: The engine is unknown or not installed, or there is no worker.
-    """
+    """Return the function that runs tasks."""
     check_choice("--engine", engine, ENGINES)
     if workers < 1:
         raise ValueError(f"--workers: expected at least 1, got {workers}, change it")

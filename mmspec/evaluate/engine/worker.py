@@ -25,60 +25,38 @@ from mmspec.io.images import open_image
 
 @dataclass(frozen=True, slots=True)
 class DrawTask:
-    """A prompt that all methods of a group draw in turn, so that slow drifts of the machine affect them alike.
+    """A prompt that all methods of a group draw in turn, so that slow drifts of the machine affect them alike."""
 
-    Attributes:
-        group: The number of the group.
-        prompt: The number of the prompt.
-        digest: The hash of the prompt.
-        sample: The number of the sample.
-    """
-
-    group: int
-    prompt: int
-    digest: str
-    sample: int
+    group: int  # its number
+    prompt: int  # its number
+    digest: str  # of the prompt
+    sample: int  # its number
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreTask:
-    """Samples of a model that are scored together.
-
-    Attributes:
-        domain: The domain by name.
-        model: The model by name.
-        keys: The keys of samples; for real pictures the keys of prompts, or names of files in the plan's folder.
-        is_real: Extract the features of real pictures instead of scoring samples.
-    """
+    """Samples of a model that are scored together."""
 
     domain: str
     model: str
-    keys: tuple[str, ...]
-    is_real: bool = False
+    keys: tuple[str, ...]  # of samples; for real pictures the keys of prompts, or names of files in the plan's folder
+    is_real: bool = False  # extract the features of real pictures instead of scoring samples
 
 
 Task = DrawTask | ScoreTask
 
 
 def run_identity(plan: SweepPlan) -> dict[str, Any]:
-    """Return the fields that all records of a run share.
-
-    A kind of device and a precision that a command names are among them, since they change both seconds and outputs.
-    """
+    """Return the fields that all records of a run share. A kind of device and a precision that a command names are
+    among them, since they change both seconds and outputs."""
     kind = plan.device.partition(":")[0]
     named = {"device": kind if kind != "cpu" else AUTO, "dtype": plan.dtype}
     return {"code": fingerprint(), "seed": plan.seed, **{name: one for name, one in named.items() if one != AUTO}}
 
 
 class Worker:
-    """Runs tasks, skipping samples that the run's folder already has.
-
-    Models, prompts and judges are opened by the first task that needs them, and cached.
-
-    Args:
-        plan: The plan of the sweep.
-        header: The header of the worker's shard, see `Shard`.
-    """
+    """Runs tasks, skipping samples that the run's folder already has. Models, prompts and judges are opened by the
+    first task that needs them, and cached. `header` is that of the worker's shard, see `Shard`."""
 
     def __init__(self, plan: SweepPlan, header: Mapping[str, Any]):
         self.plan, self.groups, own = plan, cell_groups(plan), run_identity(plan)
@@ -111,7 +89,7 @@ class Worker:
         return f"{group.model}, T = {group.setting.temperature:g}, {prompt.key}"
 
     def _keep(self, request: Mapping[str, Any], sample: Any) -> None:
-        """Add a sample, a (run, output) pair or a failure, to the shard."""
+        """Write a sample, a (run, output) pair or a failure, to the shard."""
         run, output = (sample, None) if isinstance(sample, Failure) else sample
         name, shows = record_key(request), request["shows"]
         shown = store_output(self.plan.folder, name, output[0], shows) if output else None

@@ -16,40 +16,24 @@ from mmspec.io.validation import LARGEST_SCALE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSetting(DrawnSetting):
-    """A setting of the image benches.
-
-    Attributes:
-        guidance: The guidance scale.
-        top_k: The top-k, 0 for all values.
-        pictures: The pictures of each prompt, one after another.
-    """
-
     varied: ClassVar[tuple[str, ...]] = ("guidance", "top_k")
 
     guidance: float
-    top_k: int
+    top_k: int  # 0 for all values
     model: str = "t2i"
-    pictures: int = 1
+    pictures: int = 1  # of each prompt, one after another
 
     def row(self) -> dict:
         return DrawnSetting.row(self) | ({"pictures": self.pictures} if self.pictures > 1 else {})
 
     def arguments(self) -> dict:
-        """Return the arguments of the pipeline."""
         return {"guidance_scale": self.guidance, "top_k": self.top_k, "temperature": self.temperature}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageBenchConfig(DrawnBenchConfig):
-    """The settings of `mmspec bench image`; None takes the value of the suite.
-
-    Attributes:
-        model: A model of the zoo.
-        images: The images of a quality figure; with fewer than 8, a distance means nothing.
-        guidance: The guidance scales.
-        top_k: The top-k values; 0 for all values.
-        pictures: The pictures of each prompt, which follow each other.
-    """
+    """The settings of `mmspec bench image`; None takes the value of the suite. With fewer than 8 images, a distance
+    means nothing."""
 
     about: ClassVar[str] = (
         "The zoo's image model: plain, exact and relaxed decoding; seconds, steps, and quality against plain images."

@@ -36,7 +36,6 @@ def _shaped(shape: Shape) -> Callable[[Any], Any]:
 
 
 def _eagle(key: str, words: str, shape: Shape, **more: Any) -> ImageMethod:
-    """Return a row of the trained drafter in a shape."""
     return ImageMethod(f"eagle-{key}", f"EAGLE, {words}", part="eagle", decoding="eagle", change=_shaped(shape), **more)
 
 

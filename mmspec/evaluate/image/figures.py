@@ -20,18 +20,12 @@ from mmspec.imagegen.base_pipeline import ImageOutput
 
 
 def codes_run(out: ImageOutput, seconds: float) -> TimedRun:
-    """Return the timed run of a request for images or videos of codes."""
     return timed_run(out.stats, tuple(map(tuple, out.tokens.tolist())), seconds, row_passes=row_passes(out.stats))
 
 
 def figures_of(parts: Sequence[Stats], seconds: float, failed: Collection[int] = ()) -> dict:
-    """Return the cost of a call of several requests, rounded once for the screen and the file.
-
-    Args:
-        parts: The statistics of each request.
-        seconds: The wall time of the call.
-        failed: The numbers of failed images, left out of means unless all have failed.
-    """
+    """Return the cost of a call of several requests, rounded once for the screen and the file; `seconds` is its wall
+    time. The numbers of failed images are left out of means unless all have failed."""
     costs = [pair for stats in parts for pair in zip(row_passes(stats), stats.emitted, strict=True)]
     whole = [pair for number, pair in enumerate(costs) if number not in failed]
     passes, emitted = zip(*(whole or costs), strict=True)
@@ -61,12 +55,8 @@ OBSERVED_IMAGES = 8  # images whose distributions are recorded
 
 
 class LawObserver(NoDraft):
-    """Plain decoding of a request that records the distribution of every value but the last.
-
-    Attributes:
-        top1: The largest probability, float32 [B] per value.
-        margins: The largest log-weight less the second largest, float32 [B] per value.
-    """
+    """Plain decoding of a request that records the distribution of every value but the last. `top1` has the largest
+    probability and `margins` the largest log-weight less the second, float32 [B] per value."""
 
     def __init__(self) -> None:
         self.top1: list[Tensor] = []
@@ -82,7 +72,6 @@ class LawObserver(NoDraft):
 def observe_laws(
     resources: ImageResources, setting: ImageSetting, requests: Sequence[GenerationRequest], seed: int | Sequence[int]
 ) -> LawObserver:
-    """Decode requests plainly and return the observer of their distributions."""
     observer = LawObserver()
     prompts = [one.prompt for one in requests]
     resources.pipeline(prompts, decoding=observer, seed=seed, pixels=False, **setting.arguments())
@@ -92,18 +81,9 @@ def observe_laws(
 def target_figures(
     resources: ImageResources, setting: ImageSetting, requests: Sequence[GenerationRequest], plain: Sequence[Any]
 ) -> dict:
-    """Return the certainty of the target and its use of the codebook.
-
-    Args:
-        resources: The model.
-        setting: The setting.
-        requests: The requests, some of which are observed.
-        plain: The codes int [N, n] of plain images.
-
-    Returns:
-        `top1_probability`: the mean largest probability, at temperature 0 that of the unscaled distributions.
-            `codes_used`, `codes` and `code_perplexity`: of the codebook.
-    """
+    """Return the certainty of the target on some of the requests, and its use of the codebook by the codes int [N, n]
+    of plain images. `top1_probability` is the mean largest probability, at temperature 0 that of the unscaled
+    distributions. `codes_used`, `codes` and `code_perplexity` describe the codebook."""
     observer = observe_laws(resources, setting, requests[:OBSERVED_IMAGES], setting.seed)
     size = resources.model.codes
     used, perplexity = codebook_usage(np.asarray(plain), size)

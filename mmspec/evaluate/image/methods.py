@@ -22,18 +22,11 @@ TIMED = (
 
 @dataclass(frozen=True, slots=True)
 class ImageMethod(DrawnMethod):
-    """A row of a bench.
-
-    Attributes:
-        decoding: The decoding as text, see `mmspec.methods.parse`.
-        domain: The domain in which the decoding is registered.
-        change: The change of its drafter, such as a memory that its requests share.
-    """
-
     shown: ClassVar[tuple[str, ...]] = (*DrawnMethod.shown, "rule")
 
-    decoding: str = PLAIN
-    domain: Domain = "image"
+    decoding: str = PLAIN  # as text, see `mmspec.methods.parse`
+    domain: Domain = "image"  # in which the decoding is registered
+    # of its drafter, such as a memory that its requests share
     change: Callable[[Any], Any] | None = field(default=None, kw_only=True)
 
     def make(self, resources: ImageResources) -> Drafter | None:
@@ -50,16 +43,9 @@ class ImageMethod(DrawnMethod):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSuite(DrawnSuite):
-    """A suite of `mmspec bench image`.
+    """The defaults of a suite of `mmspec bench image`."""
 
-    Attributes:
-        images: The default number of judged images.
-        guidance: The default guidance scales.
-        top_k: The default top-k values.
-        pictures: The pictures of each prompt, one after another.
-    """
-
-    images: int = 200
+    images: int = 200  # that are judged
     guidance: tuple[float, ...] = (1.0, 4.0)
     top_k: tuple[int, ...] = (0, 1000)
-    pictures: int = 1
+    pictures: int = 1  # of each prompt, one after another

@@ -16,12 +16,10 @@ COLUMNS: dict[str, Cell] = {**SHARED, "step compression": figure("step_compressi
 
 
 def describe(row: Mapping) -> str:
-    """Return the setting of a row in words."""
     return f"batch {row['batch']}, guidance {row['guidance']:g}, top-k {row['top_k']}, T = {row['temperature']:g}"
 
 
 def page(result: dict) -> Page:
-    """Return the page of a bench file."""
     return suite_page(SUITES, result, COLUMNS, BY, _title, summary(result["rows"]))
 
 
@@ -92,13 +90,8 @@ def _where(row: dict) -> str:
 
 
 def panels(result: dict) -> list[Panel]:
-    """Return Frechet distance against step compression, with plain decoding at 1.
-
-    Each family of knobs is a line, each exact method a point; a level line is plain decoding's own split-half distance.
-
-    Raises:
-        ValueError: The suite has no plot.
-    """
+    """Return Frechet distance against step compression, with plain decoding at 1. Each family of knobs is a line, each
+    exact method a point; a level line is plain decoding's own split-half distance."""
     plot_of(SUITES, result)
     title = "guidance {:g}, top-k {}, T = {:g}, {} images"
     settings = grouped(result["rows"], _drawn, "frechet")

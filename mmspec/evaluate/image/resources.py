@@ -26,22 +26,13 @@ from mmspec.zoo.world.image import class_names
 
 @dataclass(slots=True)
 class ImageResources(PictureResources):
-    """An image pipeline and the parts of the zoo that belong to it.
+    """An image pipeline and the parts of the zoo that belong to it."""
 
-    Attributes:
-        name: The name of the model in tables.
-        zoo: Its name in the zoo, "" for a model from a folder.
-    """
-
-    name: str
-    zoo: str = ""
+    name: str  # in tables
+    zoo: str = ""  # its name in the zoo, "" for a model from a folder
 
     def pipeline_prompts(self, prompts: Sequence[str]) -> list[str] | list[int]:
-        """Return prompts as the pipeline takes them: labels where the model draws classes, else texts.
-
-        Raises:
-            ValueError: A class does not exist, or the model knows none of the words.
-        """
+        """Return prompts as the pipeline takes them: labels where the model draws classes, else texts."""
         if self.draws_texts:
             return checked_captions(self.pipeline.model, prompts)
         classes = self.pipeline.model.transformer.config.num_classes
@@ -49,16 +40,11 @@ class ImageResources(PictureResources):
 
     @property
     def draws_texts(self) -> bool:
-        """Whether the model draws from texts instead of classes."""
         config = getattr(getattr(self.pipeline.model, "transformer", None), "config", None)
         return getattr(config, "model_type", None) != "c2i"
 
     def own_part(self, name: str) -> Any:
-        """Return a part that the zoo has for its model, such as "eagle" or "low".
-
-        Raises:
-            ValueError: There is none.
-        """
+        """Return a part that the zoo has for its model, such as "eagle" or "low"."""
         if not self.zoo:
             raise ValueError(
                 f"expected a model of the zoo, which {name!r} belongs to, got {self.name}, choose another decoding"
@@ -73,21 +59,13 @@ class ImageResources(PictureResources):
 
 
 def zoo_resources(name: str = "t2i") -> ImageResources:
-    """Open the zoo's text-to-image or class-to-image model.
-
-    Raises:
-        ValueError: The name is another.
-    """
+    """Open the zoo's text-to-image or class-to-image model."""
     check_choice("--model", name, IMAGE_MODELS)
     return ImageResources(zoo.load(name), f"zoo {name}", name)
 
 
 def folder_resources(folder: Path) -> ImageResources:
-    """Open a pipeline saved in a folder: LlamaGen from `save_pretrained`, or an image model of transformers.
-
-    Raises:
-        ValueError: The folder holds neither.
-    """
+    """Open a pipeline saved in a folder: LlamaGen from `save_pretrained`, or an image model of transformers."""
     from mmspec.imagegen.adapters.registry import supported
     from mmspec.imagegen.components import CONFIG
 
@@ -144,32 +122,21 @@ def judged_drafts() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ImageDecoding:
-    """A decoding with its settings.
-
-    Attributes:
-        drafts: The drafter.
-        rule: The relaxed rule that was named; None for the drafter's own or another rule.
-    """
+    """A decoding with its settings."""
 
     drafts: MethodCall
-    rule: MethodCall | None = None
+    rule: MethodCall | None = None  # the relaxed rule that was named; None for the drafter's own or another rule
 
     @property
     def title(self) -> str:
-        """The title in tables."""
         return self.drafts.title if self.rule is None else self.rule.title
 
     @property
     def about(self) -> str:
-        """A line on the method and whether it is exact."""
         return about(self.drafts if self.rule is None else self.rule)
 
     def make(self, resources: ImageResources) -> tuple[Drafter | None, str | None]:
-        """Return the drafter (None for plain decoding) and the text of its rule (None for the drafter's own).
-
-        Raises:
-            ValueError: A setting is refused, or weights are missing.
-        """
+        """Return the drafter (None for plain decoding) and the text of its rule (None for the drafter's own)."""
         if self.drafts.method.name == AUTO:
             return resources.pipeline.automatic, None
         return self.drafts.make(resources), None if self.rule is None else str(self.rule)
@@ -181,17 +148,9 @@ def about(call: MethodCall) -> str:
 
 
 def decoding_of(text: str, options: Mapping[str, Any] | None = None, domain: Domain = "image") -> ImageDecoding:
-    """Return the decoding of a text.
-
-    Args:
-        text: A decoding with its settings, or a relaxed rule with its own settings and those of its drafts.
-        options: Settings from options of the command line by name; None is an option that was left out. "drafter" names
-            the drafts that a relaxed rule judges.
-        domain: "image", or "video" for videos of codes.
-
-    Raises:
-        ValueError: A name, a setting or a value is unknown.
-    """
+    """Return the decoding of a text: a decoding with its settings, or a relaxed rule with its own settings and those of
+    its drafts. An option of None was left out; "drafter" names the drafts that a relaxed rule judges. The domain
+    "video" is for videos of codes."""
     settings = {name: short_name(str(value)) for name, value in (options or {}).items() if value is not None}
     name, written, weights = split(short_name(text), "--decoding")
     if name not in names(domain, "decoding", models=CODES) and _is_relaxed_rule(name, domain):
@@ -207,7 +166,6 @@ def _is_relaxed_rule(name: str, domain: Domain) -> bool:
 
 
 def _relaxed(name: str, written: dict[str, str], settings: dict[str, str], domain: Domain) -> ImageDecoding:
-    """Return a relaxed rule over drafts."""
     rule = find(name, domain, "rule")
     own = {one.name for one in rule.settings}
     known = judged_drafts()

@@ -82,7 +82,6 @@ def _relaxed(rule: MethodInfo, drafts: str, *, swept: bool) -> tuple[ImageMethod
 
 
 def _judged(*, swept: bool) -> tuple[ImageMethod, ...]:
-    """Return the rows of every relaxed rule over every kind of drafts."""
     rules = (one for one in methods("image", "rule", exact=False) if one.facts.get("benched", True))
     return tuple(row for rule in rules for drafts in _DRAFTS for row in _relaxed(rule, drafts, swept=swept))
 

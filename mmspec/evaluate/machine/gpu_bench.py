@@ -30,18 +30,9 @@ def run(
     device: str = AUTO, tiny: bool = False, repeats: int = 20, on_row: Callable[[dict], None] | None = None,
     steps: Sequence[str] = (),
 ) -> dict:  # fmt: skip
-    """Return a bench file with the rows of all steps, in their order.
-
-    Args:
-        device: "auto", "cuda", "cuda:N", or "cpu", which only shows that the steps run and needs `tiny`.
-        tiny: Use small sizes.
-        repeats: The timed runs of each case.
-        on_row: A function that is called with every finished row.
-        steps: Some of `STEPS`; () for all whose models are at hand.
-
-    Raises:
-        ValueError: The device does not exist, is a CPU without `tiny`, or a step is unknown.
-    """
+    """Return a bench file with the rows of all steps, in their order. The device "cpu" only shows that the steps run
+    and needs `tiny`, small sizes. `repeats` are timed runs of each case. `steps` are some of `STEPS`; () for all whose
+    models are at hand."""
     where = torch.device(placement_of(device).device)
     if repeats < 1:
         raise ValueError(f"--repeats: expected at least 1, got {repeats}, change it")
@@ -63,7 +54,6 @@ def run(
 
 
 def shown(row: dict) -> dict[str, str]:
-    """Return a row as the table prints it."""
     if row["step"] == "kernels":
         took, of_torch = row["microseconds"], "" if row["ratio"] is None else f", {row['ratio']} x torch"
         graph = "" if row["graph_microseconds"] is None else f"; as a graph {row['graph_microseconds']} us"
@@ -87,9 +77,8 @@ def _kernels(device: torch.device, tiny: bool, repeats: int) -> list[dict]:
 
 def _cost(device: torch.device, tiny: bool, repeats: int) -> list[dict]:
     """Return the verify-cost curve t(N) / t(1) of each shape: medians of passes over N values after a cached context.
-
-    On a GPU passes are also timed as CUDA graphs: launched by the host, a pass of these models is bound by the launches.
-    """
+    On a GPU passes are also timed as CUDA graphs: launched by the host, a pass of these models is bound by the
+    launches."""
     dtype, context = (torch.bfloat16, 1024) if device.type == "cuda" else (torch.float32, 40)
     rows = []
     for name in NAMES:

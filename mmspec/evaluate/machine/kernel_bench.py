@@ -26,20 +26,10 @@ def run(
     device: str = AUTO, tiny: bool = False, repeats: int = 20, on_row: Callable[[dict], None] | None = None
 ) -> dict:
     """Return a bench file with the ratio to straightforward torch code per case (above 1: ours is faster).
-
-    Microseconds, their floor at the measured copy bandwidth, and shares of it are None without a GPU. There every case is
-    timed twice: with the host's launches, and replayed as a CUDA graph as in captured rounds. Under the interpreter
-    ratios are None too: it only shows that everything runs, and how many kernels are launched.
-
-    Args:
-        device: "auto", "cpu", "cuda" or "cuda:N"; "auto" uses a GPU if the machine has any.
-        tiny: Use small sizes; the interpreter always does.
-        repeats: The timed runs of each case.
-        on_row: A function that is called with every finished row.
-
-    Raises:
-        ValueError: The device does not exist, or there is no repeat.
-    """
+    Microseconds, their floor at the measured copy bandwidth, and shares of it are None without a GPU. There every case
+    is timed twice: with the host's launches, and replayed as a CUDA graph as in captured rounds. Under the interpreter,
+    where sizes are always `tiny`, ratios are None too: it only shows that everything runs, and how many kernels are
+    launched."""
     where = torch.device(placement_of(device).device)
     if repeats < 1:
         raise ValueError(f"--repeats: expected at least 1, got {repeats}, change it")
@@ -60,7 +50,6 @@ def run(
 
 
 def shown(row: dict) -> dict[str, str]:
-    """Return a row as the table prints it."""
     return {title: _cell_text(row[key]) for key, title in COLUMNS.items()}
 
 

@@ -20,32 +20,17 @@ from mmspec.kernels.tree_attention import tree_attention
 
 @dataclass(frozen=True, slots=True)
 class KernelCase:
-    """A timed case.
-
-    Attributes:
-        name: The name in tables.
-        shape: The shape in tables.
-        ours: A run of our kernels.
-        plain: A run of the torch code on the same inputs.
-        moved: The bytes that our kernels read and write.
-        floor: The bytes of every input and output once, which any code has to move.
-    """
-
     name: str
     shape: str
     ours: Callable[[], object]
-    plain: Callable[[], object]
-    moved: int
-    floor: int
+    plain: Callable[[], object]  # torch code on the same inputs
+    moved: int  # the bytes that our kernels read and write
+    floor: int  # the bytes of every input and output once, which any code has to move
 
 
 def cases(device: torch.device, tiny: bool) -> list[Callable[[], KernelCase]]:
-    """Return the builders of all cases, in the order of the table; each creates its inputs when called.
-
-    Args:
-        device: The device.
-        tiny: Use small sizes, for the interpreter and for tests.
-    """
+    """Return the builders of all cases, in the order of the table; each creates its inputs when called. Small sizes
+    (`tiny`) are for the interpreter and for tests."""
     text = (3, 127) if tiny else (32, 128_256)
     image = (3, 64) if tiny else (32, 16_384)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -79,18 +64,9 @@ def _lantern(size: int, device: torch.device) -> Rule:
 def _round(
     name: str, rule: Rule, tree: Tree, size: int, device: torch.device, dtype: torch.dtype, reads: int
 ) -> KernelCase:  # fmt: skip
-    """Return the case of a round, from the target's logits to the token after the accepted path.
-
-    Args:
-        name: The name in tables.
-        rule: The accept rule.
-        tree: The draft tree.
-        size: The size of the vocabulary.
-        device: The device.
-        dtype: The precision of logits.
-        reads: The rows of vocabulary size that a draft token costs beside its own two; 0 for a greedy request, which
-            has no distribution of the drafter's.
-    """
+    """Return the case of a round over `size` tokens, from the target's logits in `dtype` to the token after the
+    accepted path. A draft token reads `reads` rows of vocabulary size beside its own two; 0 for a greedy request, which
+    has no distribution of the drafter's."""
     drawn = tree.nodes - 1 if reads else 0
     generator = torch.Generator().manual_seed(0)
     scores = (2 * torch.randn(1, tree.nodes, size, generator=generator)).to(device, dtype)

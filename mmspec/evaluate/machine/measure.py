@@ -44,7 +44,8 @@ def seconds(run: Callable[[], object], device: torch.device) -> float:
 
 
 def graph_seconds(run: Callable[[], object], device: torch.device, repeats: int) -> float | None:
-    """Return the median seconds of a run as a CUDA graph, without the host; None on a CPU and where it cannot be captured."""
+    """Return the median seconds of a run as a CUDA graph, without the host; None on a CPU and where it cannot be
+    captured."""
     if device.type != "cuda":
         return None
     try:
@@ -93,15 +94,8 @@ _SECONDS = ("seconds", "draft_ms", "target_ms", "verify_ms", "other_ms", "prefil
 def comparison_rows(
     runners: Mapping[str, Runner], cases: Sequence[Any], baselines: Mapping[str, str], shared: dict, device: torch.device
 ) -> list[dict]:  # fmt: skip
-    """Return a row per runner as in benches; a failure becomes a reason. Times are None without a GPU.
-
-    Args:
-        runners: The runners by name.
-        cases: The model inputs.
-        baselines: The runners that ratios are taken against, by their name in row fields.
-        shared: The fields that all rows share, including their temperature.
-        device: The device.
-    """
+    """Return a row per runner as in benches; a failure becomes a reason. Times are None without a GPU. `baselines` are
+    runners by their name in row fields. All rows have the `shared` fields, including their temperature."""
     results = interleave(cases, runners)
     greedy = shared["temperature"] == 0
     rows = [timed_row(Method(name, name), results, baselines, shared, greedy) for name in runners]
@@ -110,12 +104,7 @@ def comparison_rows(
 
 
 def figures_text(row: dict, against: Mapping[str, str]) -> str:
-    """Return the figures of a row in words.
-
-    Args:
-        row: The row.
-        against: The fields of ratios, with the names of their baselines.
-    """
+    """Return the figures of a row in words; `against` maps the fields of ratios to the names of their baselines."""
     if row["failed"]:
         return f"failed: {row['failed']}"
     ratios = ", ".join(f"{row[field]} x {name}" for field, name in against.items() if row.get(field) is not None)

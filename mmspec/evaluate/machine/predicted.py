@@ -35,24 +35,16 @@ _TIMED = {"vlm": 3, "image": 1, "continuous": 0}  # timings of the target's pass
 
 @dataclass(frozen=True, slots=True)
 class PredictedCase:
-    """Rows of a bench that are predicted.
-
-    Attributes:
-        domain: The domain of the bench.
-        name: The model and its task, in words.
-        options: Fields of the bench's config.
-        baseline: The key of the row of plain decoding.
-        shared: Fields of the config that all cases share.
-    """
+    """Rows of a bench that are predicted."""
 
     domain: str
-    name: str
-    options: Mapping[str, Any]
-    baseline: str = "ar"
+    name: str  # the model and its task, in words
+    options: Mapping[str, Any]  # fields of the bench's config
+    baseline: str = "ar"  # the key of the row of plain decoding
+    # fields of the config that all cases share
     shared: Mapping[str, Any] = field(default_factory=lambda: {"batches": (1,)})
 
     def config(self, prompts: int, repeats: int, count: int) -> Any:
-        """Return the config of a bench with these prompts, repeats and threads."""
         return config_of(self.domain)(prompts=prompts, repeats=repeats, threads=count, **self.shared, **self.options)
 
 
@@ -94,22 +86,12 @@ def validate(
     cases: tuple[PredictedCase, ...] = CASES,
     on_part: Callable[[str], None] = lambda text: None,
 ) -> dict:
-    """Predict speedups from a probe, counted operators and accept lengths, and measure them in the same run.
+    """Predict speedups from a probe, counted operators and accept lengths, and measure them in the same run; return
+    `env` and `rows`. A probe runs before and after every case, since a busy machine changes; a prediction is the mean
+    of both. `seconds` are those of the two probes around a case. `on_part` gets the name of every finished case.
 
-    A probe runs before and after every case, since a busy machine changes; a prediction is the mean of both.
-
-    Args:
-        prompts: Prompts of a case.
-        repeats: Repeats of a request.
-        seconds: Seconds of the two probes around a case.
-        thread_count: Threads of torch.
-        cases: The predicted cases.
-        on_part: Called with the name of every finished case.
-
-    Returns:
-        `env` and `rows`. A row has the accept length, `measured` and its spread, `predicted` from the probe and counted
-        operators, `timed` where passes of the target were timed as well, and the errors of both.
-    """
+    A row has the accept length, `measured` and its spread, `predicted` from the probe and counted operators, `timed`
+    where passes of the target were timed as well, and the errors of both."""
     rows: list[dict] = []
     load: list[float] = []
     with threads(thread_count), torch.no_grad():
@@ -186,35 +168,20 @@ def _row(
 
 @dataclass(frozen=True, slots=True)
 class _RequestSeconds:
-    """Estimated seconds of a request.
+    """The estimated seconds of a request."""
 
-    Attributes:
-        around: Seconds of its prefill and its pixels.
-        target: Seconds of a round's target pass.
-        rest: Seconds of the rest of a round.
-        rounds: The number of rounds after the prefill.
-        tokens: The number of its tokens.
-    """
-
-    around: float
-    target: float
-    rest: float
-    rounds: float
-    tokens: float
+    around: float  # of its prefill and its pixels
+    target: float  # of a round's target pass
+    rest: float  # of the rest of a round
+    rounds: float  # their number after the prefill
+    tokens: float  # their number
 
     @classmethod
     def of(
         cls, device: Device, row: Mapping, counted: CountedRequest, pixels: Work, plain: CountedRequest
     ) -> _RequestSeconds:
-        """Price a request of the bench's row.
-
-        Args:
-            device: The probed machine.
-            row: The row of the bench, for tokens and accept length.
-            counted: The work of the request.
-            pixels: The work of decoding its pixels.
-            plain: The work of a request of plain decoding.
-        """
+        """Price a request of the bench's row, which gives tokens and accept length, by its counted work and that of
+        decoding its pixels; `plain` is the work of plain decoding."""
 
         def price(work: Work) -> float:
             return device.seconds(work, "float32", counted.weights)

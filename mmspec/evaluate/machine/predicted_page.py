@@ -13,7 +13,7 @@ _PREDICTED, _MEASURED = "predicted", "measured"
 
 
 def table_rows(result: Mapping) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The heads and a line a row; errors beyond `LIMIT` are marked as misses."""
+    """Return the heads and a line a row; errors beyond `LIMIT` are marked as misses."""
     return HEADS, [_line(row) for row in result["rows"]]
 
 
@@ -31,7 +31,6 @@ def _error(error: float) -> str:
 
 
 def summary(result: Mapping) -> list[str]:
-    """Sentences on both kinds of errors."""
     sentences = []
     for name, words in ((_PREDICTED, "probe and counted operators"), ("timed", "timed passes of the target besides")):
         errors = [abs(row[f"{name}_error"]) for row in result["rows"] if row[f"{name}_error"] is not None]
@@ -43,7 +42,6 @@ def summary(result: Mapping) -> list[str]:
 
 
 def markdown_page(result: Mapping) -> str:
-    """The table with the machine and the command, as Markdown."""
     env, (heads, rows) = result["env"], table_rows(result)
     about = {
         "command": f"`{env['command']}`", "date": env["date"],

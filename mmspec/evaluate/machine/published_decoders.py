@@ -27,29 +27,15 @@ NAMES = (*_TEXT, "LlamaGen-3B")
 
 @dataclass(slots=True)
 class CachedDecoder:
-    """A model with a filled cache.
-
-    Attributes:
-        name: The name of the model.
-        parameters: The number of parameters.
-        score: A function of N that runs a pass over a chain of N values, root included, to logits, without a commit.
-    """
+    """A model with a filled cache."""
 
     name: str
-    parameters: int
-    score: Callable[[int], Tensor]
+    parameters: int  # their number
+    score: Callable[[int], Tensor]  # runs a pass over a chain of N values, root included, to logits, without a commit
 
 
 def cached_decoder(name: str, device: torch.device, dtype: torch.dtype, context: int, tiny: bool) -> CachedDecoder:
-    """Build a model of `NAMES` with `context` values in its cache.
-
-    Args:
-        name: The name.
-        device: The device.
-        dtype: The precision.
-        context: The cached values.
-        tiny: Use two narrow layers of the same classes.
-    """
+    """Build a model of `NAMES` with `context` values in its cache; `tiny` takes two narrow layers of the same classes."""
     with _built(device, dtype):
         return (
             _image(name, device, context, tiny) if name.startswith("LlamaGen") else _text(name, device, context, tiny)

@@ -18,14 +18,8 @@ NAME, DRAFTER = "smollm2", "smollm2/eagle3"
 
 @dataclass(frozen=True, slots=True)
 class RealSizes:
-    """Sizes of the requests.
-
-    Attributes:
-        kinds: The kinds of prompts, counted from the first.
-        prompts: The prompts of a kind.
-        lengths: The lengths of chains.
-        settings: Pairs of precision and temperature. Greedy texts are compared in float32, where few logits tie.
-    """
+    """The sizes of the requests: kinds of prompts counted from the first, prompts of a kind, and lengths of chains.
+    `settings` are pairs of precision and temperature. Greedy texts are compared in float32, where few logits tie."""
 
     kinds: int = len(REAL_TASKS)
     prompts: int = 1
@@ -45,18 +39,8 @@ def at_hand() -> bool:
 
 
 def real_rows(device: torch.device, tiny: bool) -> Iterator[dict]:
-    """Time the fetched model beside transformers and plain decoding in captured rounds.
-
-    Args:
-        device: The device.
-        tiny: Use a single short request.
-
-    Yields:
-        The rows of all precisions and temperatures.
-
-    Raises:
-        ValueError: The model has not been fetched.
-    """
+    """Time the fetched model beside transformers and plain decoding in captured rounds; yield the rows of all
+    precisions and temperatures. `tiny` takes a single short request."""
     sizes = TINY if tiny else RealSizes()
     prompts = [prompt for task in REAL_TASKS[: sizes.kinds] for prompt in task.make(sizes.prompts, 0)]
     for dtype, temperature in sizes.settings:

@@ -49,27 +49,21 @@ AGAINST = {"real": _TEXT_RATIOS, "vlm": _TEXT_RATIOS, "image": {"speedup_vs_ar":
 
 @dataclass(frozen=True, slots=True)
 class GpuVlmSizes:
-    """Sizes of the captioner and its drafter.
-
-    Attributes:
-        requests: The answers of the target from which its drafter learns.
-        lengths: The lengths of chains.
-        workers: The processes that render scenes.
-    """
+    """The sizes of the captioner and its drafter."""
 
     size: TextSize = TextSize(layers=16, width=768, inner=2048)
     tower_steps: int = 2400
     steps: int = 1200
     lr: float = 6e-4
     batch: int = 16
-    requests: int = 1536
+    requests: int = 1536  # the answers of the target from which its drafter learns
     drafter_steps: int = 400
     drafter_batch: int = 12
     prompts: int = 4
     new_tokens: int = 128
-    lengths: tuple[int, ...] = (3, 5)
+    lengths: tuple[int, ...] = (3, 5)  # of chains
     temperatures: tuple[float, ...] = (0.0, 1.0)
-    workers: int = 12
+    workers: int = 12  # processes that render scenes
 
 
 TINY_VLM = GpuVlmSizes(
@@ -121,20 +115,9 @@ def _drafter(sizes: GpuVlmSizes, target: tuple[Any, Any], folder: Path) -> Any:
 def decoding_runners(
     model: Any, drafter: Any, new_tokens: int, lengths: Sequence[int], temperature: float
 ) -> dict[str, Runner]:
-    """Return transformers, plain decoding and chains of an EAGLE drafter, ours with and without captured rounds.
-
-    Captured rounds are recorded once and serve all requests.
-
-    Args:
-        model: The target.
-        drafter: Its drafter, on the target's device.
-        new_tokens: The longest answer.
-        lengths: The lengths of chains.
-        temperature: The temperature, 0 for greedy decoding.
-
-    Returns:
-        The runners by their names in tables.
-    """
+    """Return transformers, plain decoding and chains of an EAGLE drafter, ours with and without captured rounds, by
+    their names in tables. Captured rounds are recorded once and serve all requests. The temperature is 0 for greedy
+    decoding."""
     arguments, rounds = {"max_new_tokens": new_tokens, **sampling_arguments(temperature)}, Rounds()
 
     def peer(inputs: Any, seed: int) -> Any:
@@ -155,25 +138,17 @@ def decoding_runners(
 
 @dataclass(frozen=True, slots=True)
 class GpuImageSizes:
-    """Sizes of the text-to-image model.
+    """The sizes of the text-to-image model."""
 
-    Attributes:
-        dim: The width of the transformer.
-        layers: The layers of the transformer.
-        heads: The heads of the transformer.
-        windows: The windows of decodings.
-        workers: The processes that render pictures.
-    """
-
-    dim: int = 768
+    dim: int = 768  # the width of the transformer
     layers: int = 16
     heads: int = 12
     steps: int = 800
     lr: float = 6e-4
     prompts: int = 2
     batches: tuple[int, ...] = (1, 8)
-    windows: tuple[int, ...] = (16, 32)
-    workers: int = 12
+    windows: tuple[int, ...] = (16, 32)  # of decodings
+    workers: int = 12  # processes that render pictures
 
 
 TINY_IMAGE = GpuImageSizes(dim=32, layers=1, heads=2, steps=2, prompts=1, batches=(1,), windows=(16,), workers=0)

@@ -25,15 +25,7 @@ BATCH = 32
 
 
 class OpenClip:
-    """A model of open_clip as a feature extractor.
-
-    Args:
-        model: The name of the model, such as "ViT-B-32".
-        weights: Its weights, a safetensors file.
-
-    Raises:
-        ValueError: The name is unknown, or the file holds another model.
-    """
+    """A model of open_clip by name, such as "ViT-B-32", with weights from a safetensors file, as a feature extractor."""
 
     def __init__(self, model: str, weights: Path):
         import open_clip
@@ -65,11 +57,7 @@ class OpenClip:
 
 
 class TransformersClip:
-    """A CLIP of transformers with its processor, from a folder.
-
-    Raises:
-        ValueError: The folder holds none.
-    """
+    """A CLIP of transformers with its processor, from a folder."""
 
     def __init__(self, folder: Path):
         from transformers import CLIPModel, CLIPProcessor
@@ -105,10 +93,8 @@ SHARPNESS = 100.0  # the logit scale of the softmax over classes, the cap of CLI
 
 
 class ZooClip:
-    """Features of the zoo's CLIP, which only knows the zoo's world of shapes.
-
-    Its figures cannot be compared with those of other extractors. Its classes are the names of the world's 64 classes.
-    """
+    """Features of the zoo's CLIP, which only knows the zoo's world of shapes. Its figures cannot be compared with those
+    of other extractors. Its classes are the names of the world's 64 classes."""
 
     name = "zoo CLIP"
 

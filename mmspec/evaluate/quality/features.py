@@ -16,29 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExtractedFeatures:
-    """Features of pictures.
+    """Features of pictures."""
 
-    Attributes:
-        features: float32 [N, d].
-        probabilities: float32 [N, K] over a classifier's classes, None without a classifier.
-    """
-
-    features: np.ndarray
-    probabilities: np.ndarray | None = None
+    features: np.ndarray  # float32 [N, d]
+    probabilities: np.ndarray | None = None  # float32 [N, K] over a classifier's classes, None without a classifier
 
 
 class FeatureExtractor(Protocol):
-    """A network whose features are used for Frechet and kernel distances, precision, recall, Inception and CLIP scores.
+    """A network whose features are used for Frechet and kernel distances, precision, recall, Inception and CLIP scores."""
 
-    Attributes:
-        name: The name in tables; figures of different extractors cannot be compared.
-        hash: The hash of weights and preparation.
-        dim: The length of a feature, d; covariances of fewer images are singular.
-    """
-
-    name: str
-    hash: str
-    dim: int
+    name: str  # figures of different extractors cannot be compared
+    hash: str  # of weights and preparation
+    dim: int  # the length of a feature, d; covariances of fewer images are singular
 
     def images(self, images: Sequence[Image]) -> ExtractedFeatures:
         """Return the features of RGB pictures of any size, which the extractor resizes."""
@@ -50,25 +39,14 @@ class FeatureExtractor(Protocol):
 
 
 class Scorer(Protocol):
-    """A figure of every single sample; larger is better.
+    """A figure of every single sample; larger is better."""
 
-    Attributes:
-        name: The name of the figure, a column of tables.
-        hash: The hash of weights and preparation.
-        about: A line that describes the figure.
-    """
-
-    name: str
-    hash: str
-    about: str
+    name: str  # a column of tables
+    hash: str  # of weights and preparation
+    about: str  # a line that describes the figure
 
     def __call__(self, outputs: Sequence[Any], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
-        """Return float64 [N], NaN where there is nothing to measure.
-
-        Args:
-            outputs: Texts, pictures, or videos uint8 [F, H, W, 3].
-            prompts: The prompts of the samples.
-        """
+        """Return float64 [N] of texts, pictures, or videos uint8 [F, H, W, 3]; NaN where there is nothing to measure."""
         ...
 
 
@@ -92,15 +70,8 @@ def clip_score(images: np.ndarray, prompts: np.ndarray) -> float:
 
 
 def retrieval(images: np.ndarray, prompts: np.ndarray, texts: list[str], candidates: int = CANDIDATES) -> float:
-    """Return the share of images whose own prompt is nearest among `candidates` different prompts.
-
-    The candidates are the image's own prompt and those that follow; all prompts, where there are fewer.
-
-    Args:
-        images: float [N, d] of norm 1.
-        prompts: float [N, d] of norm 1.
-        texts: The N prompts.
-        candidates: The number of candidates.
+    """Return the share of images whose own prompt is nearest among `candidates` different prompts; features float [N,
+    d] of norm 1. The candidates are the image's own prompt and those that follow; all prompts, where there are fewer.
     """
     nearness, right = images @ prompts.T, 0
     for row, text in enumerate(texts):

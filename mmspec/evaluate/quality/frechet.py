@@ -13,29 +13,18 @@ Features = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """The moments of a feature set, which can be merged.
-
-    Parts merge in any order to the result of a single pass over all rows, up to rounding. Sums are taken around each
-    part's own mean (Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
-    Variances"): with plain sums of squares, a large mean would cancel small covariances.
-
-    Attributes:
-        count: The number of rows.
-        mean: float64 [d].
-        scatter: float64 [d, d], summed outer products of the centred rows.
+    """The moments of a feature set. Parts merge in any order to the result of a single pass over all rows, up to
+    rounding. Sums are taken around each part's own mean (Chan, Golub and LeVeque, "Updating Formulae and a Pairwise
+    Algorithm for Computing Sample Variances"): with plain sums of squares, a large mean would cancel small covariances.
     """
 
-    count: int
-    mean: np.ndarray
-    scatter: np.ndarray
+    count: int  # of rows
+    mean: np.ndarray  # float64 [d]
+    scatter: np.ndarray  # float64 [d, d], summed outer products of the centred rows
 
     @classmethod
     def of(cls, features: Features) -> Self:
-        """Return the moments of rows [N, d]; N may be 0.
-
-        Raises:
-            ValueError: The shape is another, or a number is NaN or infinite.
-        """
+        """Return the moments of finite rows [N, d]; N may be 0."""
         rows = np.asarray(features, dtype=np.float64)
         if rows.ndim != 2 or not rows.shape[1]:
             raise ValueError(f"features: expected rows [N, d], got {rows.shape}; reshape them")
@@ -46,11 +35,7 @@ class Moments:
 
     @classmethod
     def of_parts(cls, parts: Iterable[Features]) -> Self:
-        """Return the moments of rows in parts, which are never all in memory.
-
-        Raises:
-            ValueError: As for `of`, or there is no part.
-        """
+        """Return the moments of rows in parts, which are never all in memory."""
         total = None
         for part in parts:
             own = cls.of(part)
@@ -60,11 +45,6 @@ class Moments:
         return total
 
     def __add__(self, other: Moments) -> Moments:
-        """Return the moments of both sets of rows.
-
-        Raises:
-            ValueError: The features differ in length.
-        """
         if self.dim != other.dim:
             raise ValueError(f"features: expected one length, got {self.dim} and {other.dim}; use one extractor")
         count = self.count + other.count
@@ -75,16 +55,11 @@ class Moments:
 
     @property
     def dim(self) -> int:
-        """The length of a feature, d."""
         return len(self.mean)
 
     @property
     def covariance(self) -> np.ndarray:
-        """The covariance float64 [d, d], over N - 1.
-
-        Raises:
-            ValueError: There are fewer than two rows.
-        """
+        """Return the covariance float64 [d, d], over N - 1."""
         if self.count < 2:
             raise ValueError(f"features: expected N >= 2 rows, got {self.count}; make more images")
         return self.scatter / (self.count - 1)
@@ -94,19 +69,10 @@ RESAMPLES = 200
 
 
 def frechet(a: Features, b: Features) -> float:
-    """Return the Frechet distance between Gaussians with the means and covariances of two feature sets.
-
-    |m_a - m_b|^2 + tr(S_a + S_b - 2 (S_a S_b)^(1/2)) in float64, with the trace of the root from eigenvalues ("GANs
-    Trained by a Two Time-Scale Update Rule Converge to a Local Nash Equilibrium"). It falls with N even between samples
-    of the same distribution, so sets of different sizes are refused.
-
-    Args:
-        a: float [N, d].
-        b: float [N, d].
-
-    Raises:
-        ValueError: The sets differ in shape, have fewer than two rows, or hold numbers that are not finite.
-    """
+    """Return the Frechet distance between Gaussians with the means and covariances of two feature sets, float [N, d].
+    It is |m_a - m_b|^2 + tr(S_a + S_b - 2 (S_a S_b)^(1/2)) in float64, with the trace of the root from eigenvalues
+    ("GANs Trained by a Two Time-Scale Update Rule Converge to a Local Nash Equilibrium"). It falls with N even between
+    samples of the same distribution, so sets of different sizes are refused."""
     _check(a, b)
     return distance(Moments.of(a), Moments.of(b))
 
@@ -121,11 +87,7 @@ def _check(*sets: Features) -> None:
 
 
 def distance(a: Moments, b: Moments) -> float:
-    """Return `frechet` of sets with known moments, of any sizes; rounding can make it negative for equal sets.
-
-    Raises:
-        ValueError: The features differ in length, or a set has fewer than two rows.
-    """
+    """Return `frechet` of sets with known moments, of any sizes; rounding can make it negative for equal sets."""
     if a.dim != b.dim:
         raise ValueError(f"features: expected one length, got {a.dim} and {b.dim}; use one extractor")
     value, vector = np.linalg.eigh(a.covariance)
@@ -135,29 +97,18 @@ def distance(a: Moments, b: Moments) -> float:
 
 
 def _root(eigenvalue: np.ndarray) -> np.ndarray:
-    """Return square roots, with eigenvalues that are rounding errors as 0.
-
-    With fewer rows than features, most eigenvalues are rounding errors.
-    """
+    """Return square roots, with eigenvalues that are rounding errors as 0. With fewer rows than features, most are."""
     floor = len(eigenvalue) * np.finfo(np.float64).eps * eigenvalue.max()
     return np.sqrt(np.where(eigenvalue > floor, eigenvalue, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
 class Distances:
-    """Frechet distances of a method's images from plain decoding's.
+    """Frechet distances of a method's images from plain decoding's; the intervals are 90 % bootstrap intervals."""
 
-    Attributes:
-        frechet: The mean distance to the two halves of plain images.
-        own: The distance between those halves, the reference.
-        ratio: frechet / own; 1 on average for an exact method.
-        frechet_interval: The 90 % bootstrap interval of `frechet`.
-        ratio_interval: The 90 % bootstrap interval of `ratio`.
-    """
-
-    frechet: float
-    own: float
-    ratio: float
+    frechet: float  # the mean distance to the two halves of plain images
+    own: float  # the distance between those halves, the reference
+    ratio: float  # frechet / own; 1 on average for an exact method
     frechet_interval: tuple[float, float]
     ratio_interval: tuple[float, float]
 
@@ -165,20 +116,9 @@ class Distances:
 def distances(
     method: Features, halves: tuple[Features, Features], resamples: int = RESAMPLES, seed: int = 0
 ) -> Distances:
-    """Return the distances of a method's images from two halves of plain images; all sets are resampled together.
-
-    Resampled sets hold repeats, which raises every distance between them. The interval is therefore the spread of the
-    resampled values around their mean, shifted to the measured value.
-
-    Args:
-        method: float [N, d].
-        halves: Two sets of plain images of the same N, with other seeds.
-        resamples: The number of resamples.
-        seed: The seed of the resampling.
-
-    Raises:
-        ValueError: As for `frechet`.
-    """
+    """Return the distances of a method's images, float [N, d], from two halves of plain images of the same N, with
+    other seeds; all sets are resampled together. Resampled sets hold repeats, which raises every distance between them.
+    The interval is therefore the spread of the resampled values around their mean, shifted to the measured value."""
     sets = (method, *halves)
     _check(*sets)
     frechets, owns = [], []
@@ -192,11 +132,7 @@ def distances(
 
 
 def frechet_interval(a: Features, b: Features, resamples: int = RESAMPLES, seed: int = 0) -> tuple[float, float]:
-    """Return the 90 % bootstrap interval of `distance`, both sets resampled, shifted as in `distances`.
-
-    Raises:
-        ValueError: As for `distance`.
-    """
+    """Return the 90 % bootstrap interval of `distance`, both sets resampled, shifted as in `distances`."""
     value = distance(Moments.of(a), Moments.of(b))
     values = [distance(*map(Moments.of, picked)) for picked in _resampled((a, b), resamples, seed)]
     return _around(value, np.array(values))

@@ -26,41 +26,22 @@ DrawBatch = Callable[[Sequence[Any], Sequence[int]], Any]
 
 @dataclass(slots=True)
 class GeneratedImages:
-    """The images of a method.
+    """The images of a method."""
 
-    Attributes:
-        features: float32 [N, d] of CLIP.
-        judged: The share of requested objects that the judge recognises.
-        tokens: [N, n] or [N, n, d].
-        passes: The target passes of each image.
-        emitted: The values of each image.
-        drafter_passes: The drafter's passes over all images.
-        exact: Whether the decoding is exact.
-    """
-
-    features: np.ndarray
-    judged: float
-    tokens: np.ndarray
-    passes: list[int]
-    emitted: list[int]
-    drafter_passes: int
+    features: np.ndarray  # float32 [N, d] of CLIP
+    judged: float  # the share of requested objects that the judge recognises
+    tokens: np.ndarray  # [N, n] or [N, n, d]
+    passes: list[int]  # the target passes of each image
+    emitted: list[int]  # the values of each image
+    drafter_passes: int  # over all images
     exact: bool
 
 
 class GalleryReference:
-    """The reference of a setting: two sets of plain images, and the requests.
-
-    Image i of set k has the seed (seed (HALVES + 1) + k) N + i, independent of its batch.
-
-    Args:
-        plain: Plain decoding.
-        setting: The setting.
-        requests: The requests, each with its `text`.
-        make: A function of a method that returns a function of (requests, seeds), which returns images, tokens and
-            statistics.
-        scorer: A function that returns the zoo's "clip" or "image_judge".
-        figures: A function of the plain tokens [N, n] or [N, n, d] that returns the setting's own row fields.
-    """
+    """The reference of a setting: two sets of plain images, and the requests. Image i of set k has the seed (seed
+    (HALVES + 1) + k) N + i, independent of its batch. `make` turns a method into a function of (requests, seeds), which
+    returns images, tokens and statistics. `scorer` returns the zoo's "clip" or "image_judge". `figures` gives the
+    setting's own row fields from the plain tokens [N, n] or [N, n, d]."""
 
     def __init__(
         self, plain: Method, setting: Setting, requests: Sequence[Any], make: Callable[[Any], DrawBatch],
@@ -74,7 +55,6 @@ class GalleryReference:
         self.row = figures(np.concatenate([one.tokens for one in self.plain]))
 
     def drawn(self, method: Method, first_seed: int) -> GeneratedImages:
-        """Draw an image per request."""
         draw = self.make(method)
         images, tokens, passes, emitted, drafted, exact = [], [], [], [], 0, True
         for start in range(0, len(self.requests), self.batch):

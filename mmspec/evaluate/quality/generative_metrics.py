@@ -15,36 +15,17 @@ Features = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class KernelDistance:
-    """A kernel distance and its interval.
-
-    Attributes:
-        value: The unbiased distance; for sets of the same distribution it is negative about half of the time.
-        interval: The 90 % bootstrap interval, None with too few rows to resample.
-    """
-
-    value: float
-    interval: tuple[float, float] | None
+    value: float  # unbiased; for sets of the same distribution it is negative about half of the time
+    interval: tuple[float, float] | None  # the 90 % bootstrap interval, None with too few rows to resample
 
 
 def kernel_distance(
     a: Features, b: Features, block: int = BLOCK, resamples: int = RESAMPLES, seed: int = 0
 ) -> KernelDistance:
-    """Return the squared maximum mean discrepancy of two feature sets under (x y / d + 1)^3, known as KID.
-
-    Unbiased at any N and M ("Demystifying MMD GANs"). Larger sets are cut, in an order drawn from `seed`, into blocks
-    whose values are averaged. Resampling weights the rows: a row that is drawn twice is never compared with itself,
-    which would raise the distance. With several blocks, blocks are resampled.
-
-    Args:
-        a: float [N, d].
-        b: float [M, d].
-        block: The most rows of a block.
-        resamples: The number of resamples.
-        seed: The seed of cuts and resamples.
-
-    Raises:
-        ValueError: The shapes do not match, there are fewer than two rows, or a number is not finite.
-    """
+    """Return the squared maximum mean discrepancy of feature sets [N, d] and [M, d] under (x y / d + 1)^3, known as
+    KID. It is unbiased at any N and M ("Demystifying MMD GANs"). Larger sets are cut, in an order drawn from `seed`,
+    into blocks of at most `block` rows whose values are averaged. Resampling weights the rows: a row that is drawn
+    twice is never compared with itself, which would raise the distance. With several blocks, blocks are resampled."""
     a, b = (_checked(one) for one in (a, b))
     if a.shape[1] != b.shape[1]:
         raise ValueError(f"features: expected one length, got {a.shape[1]} and {b.shape[1]}; use one extractor")
@@ -106,19 +87,10 @@ ROWS = 1024  # rows whose distances are held at once
 
 
 def precision_recall(generated: Features, real: Features, neighbour: int = NEIGHBOUR) -> tuple[float, float]:
-    """Return the share of generated rows inside the real manifold, and of real rows inside the generated manifold.
-
-    A set's manifold is the union of balls around its rows, each reaching to the row's `neighbour`-th nearest neighbour
-    ("Improved Precision and Recall Metric for Assessing Generative Models"). Both depend on N: compare at equal N.
-
-    Args:
-        generated: float [N, d].
-        real: float [M, d].
-        neighbour: The number of the neighbour.
-
-    Raises:
-        ValueError: The shapes differ in d, or a set has at most `neighbour` rows.
-    """
+    """Return the share of generated rows [N, d] inside the real manifold, and of real rows [M, d] inside the generated
+    manifold. A set's manifold is the union of balls around its rows, each reaching to the row's `neighbour`-th nearest
+    neighbour ("Improved Precision and Recall Metric for Assessing Generative Models"). Both depend on N: compare at
+    equal N."""
     generated, real = (np.asarray(one, dtype=np.float64) for one in (generated, real))
     if (
         generated.ndim != 2
@@ -158,19 +130,10 @@ SPLITS = 10
 
 
 def inception_score(probabilities: np.ndarray, splits: int = SPLITS) -> tuple[float, float]:
-    """Return the mean and standard deviation over `splits` parts, in order, of exp(E KL(p(y|x) || p(y))).
-
-    The scale depends on the classifier, so only scores of the same classifier and N can be compared ("Improved
-    Techniques for Training GANs"). With fewer images than splits, each image is its own part and the score is 1. The
-    deviation is 0 for a single part.
-
-    Args:
-        probabilities: float [N, K] of N images.
-        splits: The number of parts.
-
-    Raises:
-        ValueError: A row is not a probability distribution.
-    """
+    """Return the mean and standard deviation over `splits` parts, in order, of exp(E KL(p(y|x) || p(y))), from
+    probabilities [N, K]. The scale depends on the classifier, so only scores of the same classifier and N can be
+    compared ("Improved Techniques for Training GANs"). With fewer images than splits, each image is its own part and
+    the score is 1. The deviation is 0 for a single part."""
     rows = np.asarray(probabilities, dtype=np.float64)
     if rows.ndim != 2 or not len(rows) or splits < 1:
         raise ValueError(f"probabilities: expected [N, K] with N >= 1 and splits >= 1, got {rows.shape} and {splits}; correct "

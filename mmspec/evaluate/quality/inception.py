@@ -61,11 +61,8 @@ class _LastInceptionE(_InceptionE):
 
 
 def published_inception() -> Inception3:
-    """Return the network of the 2015 TensorFlow graph with which FID and the Inception Score were published.
-
-    It has 1008 classes and no auxiliary head. Its weights have torchvision's names, as in pytorch-fid and
-    torch-fidelity.
-    """
+    """Return the network of the 2015 TensorFlow graph with which FID and the Inception Score were published. It has
+    1008 classes and no auxiliary head. Its weights have torchvision's names, as in pytorch-fid and torch-fidelity."""
     model = Inception3(num_classes=1008, aux_logits=False, transform_input=False, init_weights=False)
     for name, width, pool in (("Mixed_5b", 192, 32), ("Mixed_5c", 256, 64), ("Mixed_5d", 288, 64)):
         setattr(model, name, _InceptionA(width, pool))
@@ -76,18 +73,10 @@ def published_inception() -> Inception3:
 
 
 class Inception:
-    """Inception v3 as an extractor: 2048 features before the last layer, and its classes.
-
-    Torchvision's model has 1000 classes; pictures are resized smoothly and normalised as in ImageNet. The published
-    graph has 1008 classes; pictures are resized as in TensorFlow 1 and scaled by 128, and classes are computed without
-    the bias, as in torch-fidelity.
-
-    Args:
-        weights: A safetensors file of either form, recognised by its number of classes.
-
-    Raises:
-        ValueError: The file holds neither form.
-    """
+    """Inception v3 as an extractor: 2048 features before the last layer, and its classes. The number of classes tells
+    two forms of safetensors files apart. Torchvision's model has 1000 classes; pictures are resized smoothly and
+    normalised as in ImageNet. The published graph has 1008 classes; pictures are resized as in TensorFlow 1 and scaled
+    by 128, and classes are computed without the bias, as in torch-fidelity."""
 
     dim = 2048
 
@@ -139,11 +128,9 @@ class Inception:
 
 
 def resized(pixels: Tensor, side: int = SIDE) -> Tensor:
-    """Resize float [B, C, H, W] to [B, C, side, side] bilinearly as TensorFlow 1 does.
-
-    Pixel i is read at i H / side, so that the top left corners coincide and nothing is smoothed. Another resizing would
-    change Frechet distances more than good methods do.
-    """
+    """Resize float [B, C, H, W] to [B, C, side, side] bilinearly as TensorFlow 1 does. Pixel i is read at i H / side,
+    so that the top left corners coincide and nothing is smoothed. Another resizing would change Frechet distances more
+    than good methods do."""
     for dim in (2, 3):
         size = pixels.shape[dim]
         at = torch.arange(side, dtype=torch.float32) * (size / side)

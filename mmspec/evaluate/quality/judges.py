@@ -22,14 +22,9 @@ EXTRACTOR_FORMS = "zoo, inception=FILE, open_clip=MODEL@FILE or clip=FOLDER"
 
 
 def extractor_of(text: str) -> FeatureExtractor:
-    """Return the feature extractor of a text.
-
-    "zoo" is the zoo's CLIP, "inception=FILE" Inception v3, "open_clip=MODEL@FILE" a model of open_clip, and
-    "clip=FOLDER" a CLIP of transformers. Weights are the user's safetensors; nothing is downloaded.
-
-    Raises:
-        ValueError: The text has another form, or there are no such weights.
-    """
+    """Return the feature extractor of a text. "zoo" is the zoo's CLIP, "inception=FILE" Inception v3,
+    "open_clip=MODEL@FILE" a model of open_clip, and "clip=FOLDER" a CLIP of transformers. Weights are the user's
+    safetensors; nothing is downloaded."""
     name, _, rest = text.partition("=")
     if text == "zoo":
         from mmspec.evaluate.quality.clip import ZooClip
@@ -55,20 +50,15 @@ CLIP_SCORE = "clip_score"
 
 
 class Judges:
-    """The extractor of a plan, for domains with pictures or videos, and the domain's own scorers.
-
-    Both are opened on first use.
-
-    Raises:
-        ValueError: On first use, where weights are missing.
-    """
+    """The extractor of a plan, for domains with pictures or videos, and the domain's own scorers; both are opened on
+    first use."""
 
     def __init__(self, plan: SweepPlan, domain: Domain, model: str):
         self.shows, self._plan, self._domain, self._model = domain.shows, plan, domain, model
 
     @cached_property
     def extractor(self) -> FeatureExtractor | None:
-        """The feature extractor; None in a domain of texts."""
+        """Return the feature extractor; None in a domain of texts."""
         return None if self.shows == "text" else extractor_of(self._plan.extractor)
 
     @cached_property
@@ -78,7 +68,7 @@ class Judges:
 
     @cached_property
     def hash(self) -> str:
-        """A hash of all that decides a score."""
+        """Return a hash of all that decides a score."""
         parts = [] if self.extractor is None else [self.extractor.hash]
         return hashlib.sha256("/".join([*parts, *(one.hash for one in self.scorers)]).encode()).hexdigest()[:16]
 

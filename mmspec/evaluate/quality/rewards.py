@@ -25,11 +25,7 @@ BENCH_REWARD_FORMS = f"{', '.join(ZOO_REWARDS)}, or {REWARD_FILES}"
 
 
 def check_reward(name: str) -> None:
-    """Check the name of a reward.
-
-    Raises:
-        ValueError: The name is no reward, or its file does not exist.
-    """
+    """Check the name of a reward, and that its file exists."""
     kind, _, file = name.partition(":")
     if name in ZOO_REWARDS or kind in PUBLISHED_CONFIGS and Path(file).is_file():
         return
@@ -39,11 +35,6 @@ def check_reward(name: str) -> None:
 
 
 def reward_of(name: str) -> Reward:
-    """Return a reward by name.
-
-    Raises:
-        ValueError: The zoo has no weights of it, or a published model cannot be loaded.
-    """
     check_reward(name)
     if name == "reward":
         return zoo_part("video/reward", "--reward")
@@ -58,12 +49,7 @@ REWARD_FORMS = "zoo, imagereward=FILE@VOCABULARY, hpsv2=FILE or pickscore=FILE"
 
 
 class RewardScorer:
-    """The mean of a reward over the frames of a picture or video; a picture is a single frame.
-
-    Args:
-        reward: The reward.
-        hash: The hash of its weights.
-    """
+    """The mean of a reward over the frames of a picture or video; a picture is a single frame."""
 
     name = "reward"
 
@@ -85,14 +71,9 @@ def frames_of(output: Any) -> torch.Tensor:
 
 
 def reward_scorer_of(text: str) -> RewardScorer:
-    """Return the reward scorer of a text.
-
-    "zoo" is the zoo's reward of frames, "imagereward=FILE@VOCABULARY" ImageReward with the vocab.txt of uncased BERT,
-    "hpsv2=FILE" and "pickscore=FILE" are published models. Files are safetensors.
-
-    Raises:
-        ValueError: The text has another form, or there are no such weights.
-    """
+    """Return the reward scorer of a text. "zoo" is the zoo's reward of frames, "imagereward=FILE@VOCABULARY"
+    ImageReward with the vocab.txt of uncased BERT, "hpsv2=FILE" and "pickscore=FILE" are published models. Files are
+    safetensors."""
     name, _, rest = text.partition("=")
     if text == "zoo":
         from mmspec import zoo

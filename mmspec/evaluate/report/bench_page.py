@@ -30,7 +30,6 @@ Title = Callable[[Sequence[dict]], str]
 
 
 def shares(row: dict) -> str:
-    """Return the shares of the decode time."""
     parts = [row.get(f"{part}_share") for part in ("draft", "target", "verify")]
     return "-" if parts[0] is None else " + ".join(f"{part:.2f}" for part in parts)
 
@@ -59,27 +58,16 @@ IMAGE_COLUMNS: dict[str, Cell] = {
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The page of a bench as a domain describes it.
+    """The page of a bench as a domain describes it."""
 
-    Attributes:
-        about: The subject of the comparison.
-        columns: The heads and the cells below them, starting with the method and its exactness.
-        by: The fields that split rows into tables.
-        title: A function of a table's rows that returns its title.
-        notes: Sentences on the results.
-        grids: Compact tables after the others.
-        has_table: Whether full tables show a row.
-        heading: The title of the page; the command and `about` where it is empty.
-    """
-
-    about: str
-    columns: Columns
-    by: tuple[str, ...]
-    title: Title
-    notes: tuple[str, ...] = ()
-    grids: tuple[Grid, ...] = ()
-    has_table: Callable[[dict], bool] = lambda row: True
-    heading: str = ""
+    about: str  # the subject of the comparison
+    columns: Columns  # the heads and the cells below them, starting with the method and its exactness
+    by: tuple[str, ...]  # the fields that split rows into tables
+    title: Title  # from a table's rows
+    notes: tuple[str, ...] = ()  # on the results
+    grids: tuple[Grid, ...] = ()  # compact tables after the others
+    has_table: Callable[[dict], bool] = lambda row: True  # whether full tables show a row
+    heading: str = ""  # the command and `about` where it is empty
 
 
 def suite_page(
@@ -137,13 +125,8 @@ def failure_notes(rows: Sequence[dict]) -> list[str]:
 
 
 def markdown(page: Page, result: dict, plot: str | None = None) -> str:
-    """Return the page: a title, the plot, a table per setting, sentences on the results, and the run that measured them.
-
-    Args:
-        page: The page.
-        result: The bench file.
-        plot: The link to the plot, None without a plot.
-    """
+    """Return the page: a title, the plot's link, a table per setting, sentences on the results, and the run that
+    measured them."""
     env = result["env"]
     facts = run_facts([env], {"model": f"{env['model']}, {_placed(env)}"})
     command = f"`mmspec bench {env['bench']} --suite {env['suite']}`: {page.about}"
@@ -164,11 +147,8 @@ def markdown(page: Page, result: dict, plot: str | None = None) -> str:
 
 
 def briefly_titled(grids: Sequence[Grid]) -> list[Grid]:
-    """Return the tables with their differing settings as titles and the rest of each title as its first line.
-
-    Args:
-        grids: The tables, titled "setting, setting: more words".
-    """
+    """Return the tables, titled "setting, setting: more words", with their differing settings as titles and the rest of
+    each title as its first line."""
     settings = [grid.title.partition(": ")[0].split(", ") for grid in grids]
     shared = [part for part in settings[0] if all(part in parts for parts in settings)] if settings else []
     titled = []
@@ -182,7 +162,6 @@ def briefly_titled(grids: Sequence[Grid]) -> list[Grid]:
 
 
 def linked(plot: Path | None, page: Path) -> str | None:
-    """Return the path of a plot for a link in the page `page`."""
     return None if plot is None else Path(os.path.relpath(plot, page.parent)).as_posix()
 
 

@@ -18,34 +18,15 @@ from mmspec.io.files import write_json_atomic, write_text_atomic
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A written report.
-
-    Attributes:
-        rows: The rows of the tables.
-        notes: Cautions and failures.
-        files: All files, the page first.
-    """
-
     rows: list[dict]
-    notes: list[str]
-    files: list[Path]
+    notes: list[str]  # cautions and failures
+    files: list[Path]  # the page first
 
 
 def write_report(records: Records, folder: Path, *, plots: bool = True) -> Report:
-    """Write the tables and plots of a run.
-
-    The files are report.md, rows.csv, rows.json, acceptance.csv, time.csv, and categories.csv if prompts have
-    categories. The plots, as PNG and SVG, show quality against speed per model and overall, acceptance by position, the
-    split of time, and accept length against temperature.
-
-    Args:
-        found: The records of the run.
-        folder: The folder of the report.
-        plots: False writes tables only, which needs no matplotlib.
-
-    Raises:
-        ValueError: The run has no samples, or matplotlib is missing.
-    """
+    """Write the tables and plots of a run: report.md, rows.csv, rows.json, acceptance.csv, time.csv, and categories.csv
+    if prompts have categories. The plots, as PNG and SVG, show quality against speed per model and overall, acceptance
+    by position, the split of time, and accept length against temperature. Tables alone need no matplotlib."""
     if not records.samples:
         raise ValueError(
             f"RUN: expected a run with samples, got none in {str(records.folder)!r}, let `mmspec evaluate` finish some"

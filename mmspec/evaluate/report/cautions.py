@@ -15,7 +15,7 @@ FEW = 10  # samples below which medians vary widely from run to run
 
 
 def cautions(records: Records) -> list[str]:
-    """Return the cautions of a run as sentences, the most serious first; [] without any."""
+    """Return the cautions of a run as sentences, the most serious first."""
     grouped = tables(records)
     of_tables = [
         one
@@ -101,7 +101,6 @@ def _small(records: Records, table: Table) -> Iterator[str]:
 
 
 def _disturbed(records: Records) -> Iterator[str]:
-    """Yield cautions about disturbed timings."""
     workers = max((one["workers"] for one in records.headers), default=1)
     if workers > 1 or len({tuple(one["part"]) for one in records.headers}) > 1:
         yield "several workers ran at once and slowed one another: measure speed with one worker"

@@ -18,17 +18,11 @@ _LEADER = 16  # from this distance on a thin line joins both
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A name beside a mark or a line.
-
-    Attributes:
-        text: The name.
-        colour: The colour of the text.
-        anchors: The points (x, y) that the label may stand beside, the best first.
-    """
+    """A name beside a mark or a line."""
 
     text: str
     colour: str
-    anchors: Sequence[tuple[float, float]]
+    anchors: Sequence[tuple[float, float]]  # points (x, y) that the label may stand beside, the best first
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
@@ -48,13 +42,8 @@ def _settings(name: str) -> list[str]:
 
 
 def place(axis: Any, labels: Sequence[Label], marks: Sequence[tuple[float, float]] = ()) -> None:
-    """Write labels into a panel, each in the place nearest to its mark that hides least.
-
-    Args:
-        axis: The axes, with their final size and limits.
-        labels: The labels, the most important first.
-        marks: Points (x, y) that labels should leave visible.
-    """
+    """Write labels, the most important first, into axes with their final size and limits. Each stands in the place
+    nearest to its mark that hides least; `marks` (x, y) should stay visible."""
     figure = axis.figure
     renderer = figure.canvas.get_renderer()
     scale = figure.dpi / 72

@@ -25,15 +25,8 @@ RESAMPLED_WIDTH = (
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A measure of quality.
-
-    Attributes:
-        title: The title of its column and axis.
-        better: "higher" or "lower".
-    """
-
-    title: str
-    better: str
+    title: str  # of its column and axis
+    better: str  # "higher" or "lower"
 
 
 MEASURES: dict[str, Measure] = {
@@ -55,25 +48,13 @@ PLOTTED = ("objects_right", "answer_right", "frechet", "kernel", "truth", "rewar
 
 @dataclass(frozen=True, slots=True)
 class MeasuredValue:
-    """A value with its interval.
-
-    Attributes:
-        value: The value over all samples.
-        interval: The 90 % bootstrap interval, None with too few samples.
-        count: The number of samples.
-    """
-
-    value: float
-    interval: tuple[float, float] | None
-    count: int
+    value: float  # over all samples
+    interval: tuple[float, float] | None  # the 90 % bootstrap interval, None with too few samples
+    count: int  # of samples
 
 
 def figures(entries: Mapping[str, Sequence[Mapping]]) -> dict[str, MeasuredValue]:
-    """Return the means of the figures of single samples; prompts are resampled with all their samples.
-
-    Args:
-        entries: The scores by prompt.
-    """
+    """Return the means of the figures of single samples by prompt; prompts are resampled with all their samples."""
     names = dict.fromkeys(name for one in entries.values() for entry in one for name in entry["figures"])
     values_by_name = {}
     for name in names:
@@ -96,13 +77,8 @@ def features(entries: Sequence[Mapping], name: str = "features") -> np.ndarray |
 
 
 def distances(generated: np.ndarray, real: np.ndarray | None, odds: np.ndarray | None) -> dict[str, MeasuredValue]:
-    """Return the measures of all pictures together.
-
-    Args:
-        generated: Features of generated pictures, float32 [N, d].
-        real: Features of real pictures, float32 [M, d], or None.
-        odds: Class probabilities of generated pictures, float32 [N, K], or None.
-    """
+    """Return the measures of all pictures together, from generated features [N, d], real features [M, d], and class
+    probabilities [N, K] of generated pictures, all float32."""
     count, values = len(generated), {}
     if odds is not None:
         score, _ = inception_score(odds, SPLITS if count >= 10 * SPLITS else 1)

@@ -16,7 +16,6 @@ def figure(name: str) -> Cell:
 
 
 def large(name: str) -> Cell:
-    """Return the cell of a large number."""
     return lambda row: "-" if row.get(name) is None else f"{row[name]:,}"
 
 
@@ -33,13 +32,8 @@ def ratio(name: str, spread: str) -> Cell:
 
 
 def same(name: str, ties: str, margin: str) -> Cell:
-    """Return the cell for equal output: the requests that agree, the differences at a tie, and the largest margin.
-
-    Args:
-        name: The field with the share, "5/6".
-        ties: The field with the number of requests that differ at a tie.
-        margin: The field with the largest margin at which requests differ.
-    """
+    """Return the cell for equal output. The fields hold the requests that agree, "5/6", the number that differ at a
+    tie, and the largest margin of a difference."""
 
     def cell(row: dict) -> str:
         if row.get(name) is None:
@@ -57,27 +51,18 @@ def law(row: dict) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A table of a page.
-
-    Attributes:
-        title: The title of the table.
-        heads: The heads of the columns.
-        lines: The cells of each line.
-        labels: How many of the first columns hold text, which is aligned on the left; figures are aligned on the right.
-        notes: Sentences below the table.
-        lead: A sentence between the title and the table.
-    """
+    """A table of a page."""
 
     title: str
-    heads: tuple[str, ...]
-    lines: tuple[tuple[str, ...], ...]
-    labels: int = 1
-    notes: tuple[str, ...] = ()
-    lead: str = ""
+    heads: tuple[str, ...]  # of the columns
+    lines: tuple[tuple[str, ...], ...]  # the cells of each
+    labels: int = 1  # the number of first columns with text, aligned on the left; figures are aligned on the right
+    notes: tuple[str, ...] = ()  # sentences below the table
+    lead: str = ""  # a sentence between the title and the table
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """The heads of the columns that are aligned on the right."""
+        """Return the heads of the columns that are aligned on the right."""
         return self.heads[self.labels :]
 
 
@@ -90,14 +75,8 @@ def grid_of(title: str, columns: Columns, rows: Sequence[dict], notes: Sequence[
 def document(
     title: str, *blocks: Sequence[str], grids: Iterable[Grid] = (), after: Iterable[Sequence[str]] = ()
 ) -> str:
-    """Return a Markdown page.
-
-    Args:
-        title: The heading.
-        blocks: The lines of each paragraph, list, table or picture; empty blocks are left out.
-        grids: The sections behind them, each a heading, a table and its notes.
-        after: Blocks at the end.
-    """
+    """Return a Markdown page: a heading, the lines of each paragraph, list, table or picture without empty blocks, then
+    a section per grid, then blocks at the end."""
     sections = [
         block
         for grid in grids
@@ -107,17 +86,14 @@ def document(
 
 
 def bullets(sentences: Iterable[str]) -> list[str]:
-    """Return the lines of a Markdown list."""
     return [f"- {sentence}" for sentence in sentences]
 
 
 def picture(title: str, file: str) -> list[str]:
-    """Return the line of a picture."""
     return [f"![{title}]({file})"]
 
 
 def table_lines(grid: Grid) -> list[str]:
-    """Return the lines of a Markdown table."""
     rule = ["---" if number < grid.labels else "---:" for number in range(len(grid.heads))]
     return [
         "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -136,12 +112,8 @@ def joined(headers: Sequence[Mapping], texts_of: Callable[[Mapping], Iterable[st
 
 
 def run_facts(headers: Sequence[Mapping], models: Mapping[str, str]) -> dict[str, str]:
-    """Return how and where figures were measured.
-
-    Args:
-        headers: The environment of each process that measured.
-        models: The models, by the name of the fact.
-    """
+    """Return how and where figures were measured, from the environment of each process; `models` are by the name of the
+    fact."""
     texts = {
         "command": lambda env: [f"`{env['command']}`"],
         "date": lambda env: [env["date"]],
@@ -157,5 +129,4 @@ def run_facts(headers: Sequence[Mapping], models: Mapping[str, str]) -> dict[str
 
 
 def version_texts(env: Mapping) -> list[str]:
-    """Return the names and numbers of versions."""
     return [f"{name} {number}" for name, number in env["versions"].items()]

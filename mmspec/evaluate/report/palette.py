@@ -62,31 +62,22 @@ _KNOWN = tuple((re.compile(rf"(?<![A-Za-z])(?:{text})(?![A-Za-z])", re.IGNORECAS
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a method is drawn.
+    """How a method is drawn."""
 
-    Attributes:
-        colour: The colour of its family.
-        mark: The marker, which tells methods of one colour apart.
-        filled: Whether the method is exact.
-    """
-
-    colour: str
-    mark: str
-    filled: bool = True
+    colour: str  # of its family
+    mark: str  # tells methods of one colour apart
+    filled: bool = True  # whether the method is exact
 
     @property
     def dashes(self) -> Any:
-        """The style of a line."""
         return "-" if self.filled else (0, (4, 1.5))
 
     def marks(self, size: float = 7) -> dict[str, Any]:
-        """Return the arguments of a marker."""
         face = self.colour if self.filled else "white"
         return {"marker": self.mark, "ms": size, "mfc": face, "mec": self.colour, "mew": 1.4, "color": self.colour}
 
 
 def is_plain(name: str) -> bool:
-    """Whether a method is plain decoding."""
     return re.fullmatch(PLAIN, name, re.IGNORECASE) is not None
 
 
@@ -101,11 +92,8 @@ def kind(name: str) -> int:
 
 
 def looks_of(methods: Iterable[tuple[str, bool]]) -> dict[str, Look]:
-    """Return the looks of the methods of a figure, no two of which share both colour and mark.
-
-    Args:
-        methods: Names of methods, each with whether it is exact. Other names take colours that the figure does not use.
-    """
+    """Return the looks of methods, given with whether they are exact; no two share both colour and mark. Names from
+    elsewhere take colours that the figure does not use."""
     methods = list(dict.fromkeys(methods))
     styles: dict[str, Look] = {}
     used = {look[0] for name, _ in methods if (look := known(name))}

@@ -33,10 +33,8 @@ def drawable(rows: Sequence[dict]) -> list[dict]:
 
 
 def front(points: Sequence[tuple[float, float]], better: str) -> list[tuple[float, float]]:
-    """Return the Pareto front of points (speed, quality), ordered by speed.
-
-    A point is left out if another point is at least as good in both coordinates and better in either.
-    """
+    """Return the Pareto front of points (speed, quality), ordered by speed. A point is left out if another point is at
+    least as good in both coordinates and better in either."""
     sign = 1 if better == "higher" else -1
     best: list[tuple[float, float]] = []
     for point in sorted(set(points), key=lambda one: (-one[0], -sign * one[1])):
@@ -46,16 +44,8 @@ def front(points: Sequence[tuple[float, float]], better: str) -> list[tuple[floa
 
 
 def draw(rows: Sequence[dict], stem: Path, kinds: Sequence[str] = FORMATS) -> list[Path]:
-    """Draw a row of panels per table, a panel per measure.
-
-    Args:
-        rows: The rows of the tables.
-        stem: The files, without their endings.
-        kinds: The formats of the files.
-
-    Returns:
-        The files; none where no row has both speed and quality.
-    """
+    """Draw a row of panels per table, a panel per measure, into files STEM.KIND; none where no row has both speed and
+    quality."""
     tables = {title: drawable(part) for title, part in by_table(rows).items()}
     tables = {title: part for title, part in tables.items() if part}
     if not tables:
@@ -100,7 +90,7 @@ def named_rows(rows: Sequence[dict], name: str, most: int) -> list[dict]:
 
 
 def _greyed(rows: Sequence[dict], name: str, look: Mapping[str, Look], most: int) -> dict[str, Look]:
-    """The looks of a panel, grey for methods that it does not name."""
+    """Return the looks of a panel, grey for methods that it does not name."""
     shown = {row["method"] for row in named_rows(rows, name, most)}
     return {method: one if method in shown else Look(GREY, "o", one.filled) for method, one in look.items()}
 

@@ -23,34 +23,20 @@ LEVELS = ("as measured", "plain's own split halves", "plain")  # lines to compar
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One pair of axes.
+    """One pair of axes."""
 
-    Attributes:
-        title: The title; panels of one title stand side by side.
-        x, y: The labels of the axes.
-        lines: Points (xs, ys) by name. Several are joined, and a level line of two is drawn dashed.
-        clouds: The same, with points that are not joined.
-        notes: Names (x, y, text) beside points.
-        bands: Areas (xs, lows, highs) by name.
-        better: "higher" or "lower" where both axes compare methods: those that no other beats are named first.
-    """
-
-    title: str
-    x: str
+    title: str  # panels of one title stand side by side
+    x: str  # label of the axis, as is `y`
     y: str
-    lines: Mapping[str, Line]
-    clouds: Mapping[str, Line] = field(default_factory=dict)
-    notes: Sequence[tuple[float, float, str]] = ()
+    lines: Mapping[str, Line]  # points (xs, ys) by name: several are joined, and a level line of two is drawn dashed
+    clouds: Mapping[str, Line] = field(default_factory=dict)  # the same, not joined
+    notes: Sequence[tuple[float, float, str]] = ()  # names (x, y, text) beside points
+    # areas (xs, lows, highs) by name
     bands: Mapping[str, tuple[Sequence[float], Sequence[float], Sequence[float]]] = field(default_factory=dict)
-    better: str = ""
+    better: str = ""  # "higher" or "lower" where both axes compare methods: those that no other beats are named first
 
 
 def plot_of(suites: Mapping[str, Any], result: dict) -> Any:
-    """Return the `plot` of a bench file's suite.
-
-    Raises:
-        ValueError: The suite has no plot.
-    """
     name = result["env"]["suite"]
     if not suites[name].plot:
         raise ValueError(f"--plot: expected a suite with a curve, got {name!r}, leave --plot out")
@@ -73,14 +59,9 @@ def lines_of(rows: Sequence[dict], name_of: Callable[[dict], str | None], x: str
 
 
 def draw(panels: Sequence[Panel], file: Path) -> None:
-    """Write panels as a PNG, at most two abreast, and those of one title side by side.
-
-    A method has one colour and mark in all panels, and its name stands beside its line. Where a panel has more names than fit,
-    the less known methods are grey and have no name.
-
-    Raises:
-        ValueError: no panel has a line or a cloud.
-    """
+    """Write panels as a PNG, at most two abreast, and those of one title side by side. A method has one colour and mark
+    in all panels, and its name stands beside its line. Where a panel has more names than fit, the less known methods
+    are grey and have no name."""
     if not any(panel.lines or panel.clouds for panel in panels):
         raise ValueError("--plot: expected rows with figures to draw, got none, run more methods")
     across, down = layout(panels)
@@ -107,12 +88,13 @@ def layout(panels: Sequence[Panel]) -> tuple[int, int]:
 
 
 def _is_reference(name: str, ys: Sequence[float]) -> bool:
-    """Whether a line is only there to compare with: a level, or a perfect prediction."""
+    """Return whether a line is only there to compare with: a level, or a perfect prediction."""
     return len(ys) == 2 and (ys[0] == ys[1] or name in LEVELS)
 
 
 def _labelled(panel: Panel) -> list[str]:
-    """The names that a panel shows: plain decoding, methods that no other beats, then the best known of each kind."""
+    """Return the names that a panel shows: plain decoding, methods that no other beats, then the best known of each
+    kind."""
     drawn = {**panel.lines, **panel.clouds}
     references = [name for name, (_, ys) in drawn.items() if _is_reference(name, ys) and ", goodput" not in name]
     names = [name for name in drawn if name not in references]
@@ -128,7 +110,7 @@ def _labelled(panel: Panel) -> list[str]:
 
 
 def _unbeaten(drawn: Mapping[str, Line], better: str) -> set[str]:
-    """The names with a point that no other point is better than in both coordinates."""
+    """Return the names with a point that no other point is better than in both coordinates."""
     points = {(x, y, name) for name, line in drawn.items() for x, y in zip(*line, strict=True)}
     sign = 1 if better == "higher" else -1
     return {
@@ -168,7 +150,7 @@ def _draw_panel(axis: Any, panel: Panel, looks: Mapping[str, Look], shown: Seque
 
 
 def _labels(panel: Panel, looks: Mapping[str, Look], shown: Sequence[str]) -> list[Label]:
-    """The labels of a panel: names in the colour of their lines, then notes in black."""
+    """Return the labels of a panel: names in the colour of their lines, then notes in black."""
     short, labels = short_names(shown), []
     for name in shown:
         xs, ys = (panel.lines | panel.clouds)[name]
@@ -196,17 +178,13 @@ def points_along(line: Line) -> list[tuple[float, float]]:
 
 
 def _marks(panel: Panel) -> list[tuple[float, float]]:
-    """Points that labels should not hide."""
+    """Return points that labels should not hide."""
     clouds = [point for xs, ys in panel.clouds.values() for point in zip(xs, ys, strict=True)]
     return [point for line in panel.lines.values() for point in points_along(line)] + clouds * 3
 
 
 def training_curve(file: Path, y: str = "accept_length") -> Line:
-    """Return (steps, values) of the lines of a training log that hold `y`.
-
-    Raises:
-        ValueError: The file has no such line.
-    """
+    """Return (steps, values) of the lines of a training log that hold `y`."""
     pairs = []
     for number, line in enumerate(read_text(file).split("\n"), 1):
         if not line.strip():

@@ -21,9 +21,7 @@ _ROW = 0.3  # inches of a bar
 
 def acceptance_by_position(samples: Sequence[dict], longest: int = LONGEST) -> list[float]:
     """Return the share of rounds that accepted at least k draft tokens, for k = 1, 2, ... up to the longest accepted.
-
-    The first round has no draft and is left out. Rounds with fewer than k draft tokens count as not reaching k.
-    """
+    The first round has no draft and is left out. Rounds with fewer than k draft tokens count as not reaching k."""
     counts = [count for one in samples if one["failed"] is None for count in one["accepted"][1:] if count is not None]
     most = min(max(counts, default=0), longest)
     return [sum(count >= k for count in counts) / len(counts) for k in range(1, most + 1)]
@@ -52,14 +50,8 @@ def draw_positions(
     contents: Mapping[str, Mapping[str, Sequence[float]]], look: Mapping[str, Look], stem: Path,
     kinds: Sequence[str] = FORMATS,
 ) -> list[Path]:  # fmt: skip
-    """Draw the acceptance by position.
-
-    Args:
-        contents: By table and method, the share of rounds that keep at least 1, 2, .. drafted values.
-        look: The looks of the methods.
-        stem: The files, without their endings.
-        kinds: The formats of the files.
-    """
+    """Draw the acceptance by position into files STEM.KIND: by table and method, the share of rounds that keep at least
+    1, 2, .. drafted values."""
     curves = {
         title: {
             name: (range(1, len(shares) + 1), shares) for name, shares in methods.items() if shares and name in look
@@ -107,12 +99,8 @@ def _draw_curves(
 def by_temperature(
     rows: Sequence[dict], settings: Mapping[str, str]
 ) -> dict[str, dict[str, list[tuple[float, float]]]]:
-    """Return (temperature, accept length) by model and method, for methods at two or more temperatures.
-
-    Args:
-        rows: The rows of the tables.
-        settings: By table, the settings that its cells share, without the temperature.
-    """
+    """Return (temperature, accept length) by model and method, for methods at two or more temperatures. `settings` has,
+    by table, the settings that its cells share, without the temperature."""
     by_model: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row in rows:
         if row["accept_length"] is not None:
@@ -145,7 +133,7 @@ def draw_by_temperature(
 
 
 def seconds_by_part(samples: Sequence[dict]) -> dict[str, float]:
-    """Return the mean seconds per token by part, over samples that report them; {} without any."""
+    """Return the mean seconds per token by part, over samples that report them."""
     reporting = [one for one in samples if one["failed"] is None and one["time"]["parts"] is not None]
     tokens = sum(one["tokens"] for one in reporting)
     names = [name for name in PARTS if any(name in one["time"]["parts"] for one in reporting)]
@@ -187,13 +175,8 @@ def draw_time(tables: Sequence[Table], stem: Path) -> list[Path]:
 def draw_shares(
     contents: Mapping[str, Mapping[str, Mapping[str, float]]], stem: Path, kinds: Sequence[str] = FORMATS
 ) -> list[Path]:
-    """Draw where the time goes.
-
-    Args:
-        contents: By table and method, the time of each part over the whole time of plain decoding.
-        stem: The files, without their endings.
-        kinds: The formats of the files.
-    """
+    """Draw where the time goes into files STEM.KIND: by table and method, the time of each part over the whole time of
+    plain decoding."""
     parts = [name for name in PARTS if any(name in bar for bars in contents.values() for bar in bars.values())]
 
     def paint(axis: Any, bars: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:

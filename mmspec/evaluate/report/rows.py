@@ -25,24 +25,19 @@ _MISSING = Failure("it has no sample yet")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells that were run in turn on the same prompts.
+    """Cells that were run in turn on the same prompts."""
 
-    Attributes:
-        shared: The settings that all cells share.
-        cells: The samples by cell, plain decoding first, in the order of prompts and numbers.
-    """
-
-    shared: dict[str, Any]
-    cells: dict[str, list[dict]]
+    shared: dict[str, Any]  # the settings of all cells
+    cells: dict[str, list[dict]]  # the samples by cell, plain decoding first, in the order of prompts and numbers
 
     @property
     def plain(self) -> str | None:
-        """The cell of plain decoding; None if it has no sample."""
+        """Return the cell of plain decoding; None if it has no sample."""
         return next((cell for cell, samples in self.cells.items() if _is_plain(samples[0])), None)
 
     @property
     def name(self) -> str:
-        """The table in words, such as "t2i, T = 1, guidance 4"."""
+        """Return the table in words, such as "t2i, T = 1, guidance 4"."""
         shared = {name: value for name, value in self.shared.items() if name not in ("domain", "model", "temperature")}
         if shared.get("batch") == 1:
             del shared["batch"]
@@ -106,7 +101,6 @@ def category_rows(records: Records) -> list[dict]:
 
 
 def speed_rows(table: Table) -> list[dict]:
-    """Return a row per cell, without quality."""
     whole, decoded = results(table), results(table, decode_only=True)
     plain, greedy = table.plain, table.shared["temperature"] == 0
     table_rows = []
@@ -176,10 +170,8 @@ def _quality(records: Records, table: Table, samples: Sequence[dict]) -> dict[st
 
 
 def judge_of(records: Records, table: Table) -> str | None:
-    """Return the hash of the judges of a table; None without scores.
-
-    Of several judges it is the judge with the most scores, so that all rows of the table have the same judge.
-    """
+    """Return the hash of the judges of a table; None without scores. Of several judges it is the judge with the most
+    scores, so that all rows of the table have the same judge."""
     keys = [one["key"] for samples in table.cells.values() for one in samples]
     named = dict.fromkeys(one["judges"][table.shared["model"]]["hash"] for one in records.headers
                           if table.shared["model"] in one["judges"])  # fmt: skip
@@ -189,7 +181,6 @@ def judge_of(records: Records, table: Table) -> str | None:
 
 
 def judge_row(records: Records, model: str, by: str) -> dict[str, Any]:
-    """Return the description of a judge in the headers."""
     return next(one["judges"][model] for one in records.headers if one["judges"].get(model, {}).get("hash") == by)
 
 

@@ -37,11 +37,7 @@ FORMATS = ("png", "svg")
 
 
 def need_matplotlib() -> Any:
-    """Return matplotlib's pyplot without a window.
-
-    Raises:
-        ValueError: Matplotlib is not installed.
-    """
+    """Return matplotlib's pyplot without a window."""
     try:
         import matplotlib
     except ImportError as error:
@@ -75,19 +71,8 @@ def draw_grid(
     contents: Mapping[str, Any], stem: Path, paint: Callable[[Any, Any], Mapping[str, Any]], across: int = 2,
     kinds: Sequence[str] = FORMATS, **size: float,
 ) -> list[Path]:  # fmt: skip
-    """Draw a panel per entry and a legend of all below them.
-
-    Args:
-        contents: The contents of the panels, by name.
-        stem: The files, without their endings.
-        paint: Draws a content on axes and returns the handles of its legend, by name.
-        across: The panels of a line, at most.
-        kinds: The formats of the files.
-        size: See `figure_of`.
-
-    Returns:
-        The files; none without contents.
-    """
+    """Draw a panel per entry, at most `across` a line, and a legend of all below them, into files STEM.KIND. `paint`
+    draws a content on axes and returns the handles of its legend, by name. `size` is that of `figure_of`."""
     if not contents:
         return []
     across, handles = min(across, len(contents)), {}
@@ -129,5 +114,6 @@ def legend(figure: Any, handles: Sequence[Any], names: Sequence[str]) -> None:
 
 
 def _width(names: Sequence[str], columns: int) -> float:
-    """Inches of a legend, whose columns are filled one after another and are each as wide as their longest name."""
+    """Return the inches of a legend, whose columns are filled one after another and are each as wide as their longest
+    name."""
     return sum(0.085 * max(map(len, part)) + 0.5 for part in np.array_split(np.array(names, dtype=object), columns))

@@ -50,7 +50,6 @@ SPEED: dict[str, Cell] = {
 
 
 def by_table(rows: Sequence[dict]) -> dict[str, list[dict]]:
-    """Return the rows of every table, by its title."""
     return grouped(rows, itemgetter("table"))
 
 
@@ -67,7 +66,7 @@ CATEGORY = ("samples", "accept length", "x plain, end to end (10-90 %)", "x plai
 
 
 def category_grids(rows: Sequence[dict]) -> list[Grid]:
-    """Return a table per setting with a row per category and method; [] without categories."""
+    """Return a table per setting with a row per category and method."""
     columns = {"category": figure("category"), "method": SPEED["method"], **{name: SPEED[name] for name in CATEGORY}}
     return [grid_of(f"{title}, by category", columns, part) for title, part in by_table(rows).items()]
 
@@ -86,15 +85,8 @@ def page(
     notes: Sequence[str],
     pictures: Mapping[str, str],
 ) -> str:
-    """Return the Markdown page of a sweep.
-
-    Args:
-        records: The run.
-        rows: Its rows.
-        categories: The rows of single categories.
-        notes: Cautions and failures.
-        pictures: The files beside the page, by their titles.
-    """
+    """Return the Markdown page of a sweep; notes are cautions and failures, pictures are files beside the page by their
+    titles."""
     return document(
         "Quality against speed",
         fact_lines(facts(records)),

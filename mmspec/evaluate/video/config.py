@@ -14,17 +14,9 @@ from mmspec.evaluate.model_kinds import BLOCKS, VIDEO_MODELS, in_zoo, video_kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoSetting(DrawnSetting):
-    """A setting of the video benches.
-
-    Attributes:
-        blocks: The blocks of each video, None for the pipeline's own number.
-        draws: The seeds of every judged prompt.
-        calibration: The number of videos on which routers are fitted.
-    """
-
-    blocks: int | None
-    draws: int
-    calibration: int
+    blocks: int | None  # of each video, None for the pipeline's own number
+    draws: int  # the seeds of every judged prompt
+    calibration: int  # the number of videos on which routers are fitted
     model: str = "video"
 
     def judged_count(self) -> dict:
@@ -33,18 +25,7 @@ class VideoSetting(DrawnSetting):
 
 @dataclass(frozen=True, kw_only=True)
 class VideoBenchConfig(DrawnBenchConfig):
-    """The settings of `mmspec bench video`; None takes the value of the suite.
-
-    Attributes:
-        model: A model of the zoo, or a folder.
-        draft: The folder of the drafter; None for the zoo's own.
-        reward: The scorer of frames.
-        blocks: The blocks of every video.
-        judged_prompts: The prompts of every quality figure.
-        draws: The seeds of every judged prompt.
-        calibration: The videos on which routers are fitted.
-        thresholds: Fixed thresholds to run as well.
-    """
+    """The settings of `mmspec bench video`; None takes the value of the suite."""
 
     about: ClassVar[str] = (
         "Videos: routed blocks against the target, the drafter and routers without a reward; and drafted codes. Measures "

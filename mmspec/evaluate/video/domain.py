@@ -44,10 +44,8 @@ TIMING = (
 
 
 class MotionTruth:
-    """How well the frames show the colour, direction and shape of the objects that a prompt names.
-
-    Prompts use the words of the zoo's world.
-    """
+    """How well the frames show the colour, direction and shape of the objects that a prompt names in the words of the
+    zoo's world."""
 
     name, hash, about = "truth", "tracking-1", "share of the color, direction and shape asked for that the frames show"
 

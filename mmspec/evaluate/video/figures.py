@@ -33,24 +33,16 @@ OBSERVED_VIDEOS = 4  # videos whose distributions are recorded
 def draw(
     way: PipelineCall, requests: Sequence[GenerationRequest], setting: VideoSetting, seed: int | Sequence[int]
 ) -> VideoOutput:
-    """Draw videos of blocks.
-
-    Raises:
-        ValueError: A video failed.
-    """
+    """Draw videos of blocks, or raise the error of a video that failed."""
     out = way.pipeline([one.prompt for one in requests], blocks=setting.blocks, seed=seed, **way.arguments)
     raise_errors(out.errors)
     return out
 
 
 def block_facts(way: PipelineCall, stats: VideoStats) -> dict[str, Any]:
-    """Return the facts of a request that rows and the timing model need.
-
-    Returns:
-        `steps`, `draft_steps`: the passes that draw a block. `sync`: how the drafter's context is updated. `judges`:
-            whether drafts are scored. `blocks`: by video, for each block whether it was drafted, whether the draft was
-            accepted, and how many times it was scored.
-    """
+    """Return the facts of a request that rows and the timing model need. `steps` and `draft_steps` are the passes that
+    draw a block. `sync` says how the drafter's context is updated, `judges` whether drafts are scored. `blocks` has, by
+    video and block, whether it was drafted, whether the draft was accepted, and how many times it was scored."""
     decoding, steps = way.arguments.get("decoding"), way.pipeline.model.passes
     drafter = None if decoding is None else decoding.model
     scored = [[(one.scores is not None) + (one.own_scores is not None) for one in row] for row in stats.records]
@@ -96,12 +88,9 @@ def certainty(timed: TimedSetting) -> dict:
 
 
 def video_shape(resources: VideoResources, setting: VideoSetting) -> dict:
-    """Return the sizes of a video of blocks and of its models.
-
-    Returns:
-        `blocks`, `block_frames`: of a video, in latent frames. `target_steps`, `draft_steps`: the passes that draw a
-            block. `parameter_ratio`: the target's parameters over the drafter's, None without a drafter.
-    """
+    """Return the sizes of a video of blocks and of its models. `blocks` and `block_frames` count latent frames,
+    `target_steps` and `draft_steps` the passes that draw a block. `parameter_ratio` is the target's parameters over the
+    drafter's, None without a drafter."""
     pipe = resources.pipeline
     small = resources.drafter().model if _drafts(resources) else None
     return {
@@ -127,29 +116,18 @@ def _size(model: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PassCosts:
-    """The costs of the timing model in seconds.
+    """The costs of the timing model in seconds."""
 
-    Attributes:
-        target: A pass of the target.
-        drafter: A pass of the drafter.
-        decode: The pixels of a block.
-        reward: The score of a block.
-    """
-
-    target: float
-    drafter: float
-    decode: float
-    reward: float
+    target: float  # a pass
+    drafter: float  # a pass
+    decode: float  # the pixels of a block
+    reward: float  # the score of a block
 
 
 def pass_costs(plain: Sequence[TimedRun], alone: Sequence[TimedRun], others: Sequence[TimedRun]) -> PassCosts:
-    """Estimate the costs of the timing model from timed requests.
-
-    Args:
-        plain: Requests of the target alone.
-        alone: Requests of the drafter alone; without them, the drafter's passes in `others` are used.
-        others: All requests, some of which scored blocks.
-    """
+    """Estimate the costs of the timing model from requests of the target alone (`plain`), of the drafter alone, and all
+    requests (`others`), some of which scored blocks. Without requests of the drafter alone, its passes in `others` are
+    used."""
     drafts = [run.parts["draft"] / run.more["target_forwards"] for run in alone]
     drafted = [run.parts["draft"] / run.drafter_passes for run in others if run.drafter_passes]
     return PassCosts(
@@ -161,13 +139,8 @@ def pass_costs(plain: Sequence[TimedRun], alone: Sequence[TimedRun], others: Seq
 
 
 def predicted_seconds(run: TimedRun, price: PassCosts, *, alone: bool = False) -> float:
-    """Predict the seconds of a request from its drafts and verdicts.
-
-    Args:
-        run: The request.
-        price: The costs.
-        alone: The drafter ran in the target's place.
-    """
+    """Predict the seconds of a request from its drafts and verdicts; `alone` says that the drafter ran in the target's
+    place."""
     more = run.more
     costs = BlockCosts(price.target, price.drafter, price.decode, price.reward, more["steps"], more["draft_steps"])
     if alone:
@@ -191,10 +164,8 @@ def _middle(values: Sequence[float]) -> float:
 
 def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
     """Add to the rows of a setting the interval of the speed-up, and for blocks acceptance, latency and predictions.
-
     `speedup_interval` is the 90 % interval of the median ratio over resampled prompts. `fewer_passes` is plain
-    decoding's passes over the method's.
-    """
+    decoding's passes over the method's."""
     plain = timed.results[PLAIN]
     for method in timed.methods:
         row, own = rows[method.key], timed.results[method.key]
@@ -214,17 +185,10 @@ def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
 
 
 def block_fields(runs: Sequence[TimedRun], target: bool = True) -> dict:
-    """Return the acceptance and latency of the blocks of requests.
-
-    Args:
-        runs: The requests.
-        target: See `accepted_blocks`.
-
-    Returns:
-        `acceptance`: the share of videos whose draft was accepted, by block. `accepted_share`: of all blocks but the
-            first. `target_blocks`: the mean per video. `latency_p50`, `latency_p95`: seconds until a block of every row
-            is finished.
-    """
+    """Return the acceptance and latency of the blocks of requests. `acceptance` is the share of videos whose draft was
+    accepted, by block, `accepted_share` that of all blocks but the first. `target_blocks` is the mean per video.
+    `latency_p50` and `latency_p95` are seconds until a block of every row is finished. For `target` see
+    `accepted_blocks`."""
     seconds = [one for run in runs for one in run.more["block_s"]]
     accepted = [[one[1] for one in row] for run in runs for row in run.more["blocks"]]
     drafts = [run.drafter_passes if target else run.more["target_forwards"] for run in runs]
@@ -241,12 +205,8 @@ def block_fields(runs: Sequence[TimedRun], target: bool = True) -> dict:
 
 
 def accepted_blocks(accepted: Sequence[Sequence[bool]], target: bool = True) -> dict:
-    """Return the acceptance of the blocks of videos.
-
-    Args:
-        accepted: Whether the draft of each block was accepted, by video.
-        target: The target drew the other blocks; otherwise the drafter drew all blocks.
-    """
+    """Return the acceptance of the blocks of videos from whether each draft was accepted. The target drew the other
+    blocks; without `target` the drafter drew all blocks."""
     table = np.array([[one or not target for one in row] for row in accepted], dtype=float)
     if not table.size:
         return {"acceptance": None, "accepted_share": None, "target_blocks": None}

@@ -55,12 +55,10 @@ def _bounds(pair: Sequence[float] | None) -> str:
 
 
 def describe(row: Mapping) -> str:
-    """Return the setting of a row in words."""
     return f"batch {row['batch']}, T = {row['temperature']:g}"
 
 
 def page(result: dict) -> Page:
-    """Return the page of a bench file."""
     return suite_page(SUITES, result, COLUMNS, BY, _title, summary(result["rows"]))
 
 
@@ -109,11 +107,7 @@ def _worth(rows: Sequence[dict]) -> list[str]:
 
 
 def panels(result: dict) -> list[Panel]:
-    """Return reward and truth against speed-up: a line per family of knobs, a point per other method.
-
-    Raises:
-        ValueError: The suite has no plot.
-    """
+    """Return reward and truth against speed-up: a line per family of knobs, a point per other method."""
     plot_of(SUITES, result)
     shown = (
         ("reward_retention", "reward kept (better →)"),

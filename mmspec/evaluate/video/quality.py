@@ -40,40 +40,25 @@ Figures = tuple[float, ...]  # the figures of a video, in the order of the first
 
 @dataclass(frozen=True, slots=True)
 class VideoFigures:
-    """Figures of videos by prompt and seed: float [prompts, draws], NaN where there is nothing to measure.
+    """Figures of videos by prompt and seed: float [prompts, draws], NaN where there is nothing to measure."""
 
-    Attributes:
-        reward: The mean reward of the frames.
-        truth: The `agreement`, composed of colour, direction and shape.
-        seam: See `seam`.
-        colour: The share of frames that show the colour.
-        direction: Whether objects move in the right direction.
-        shape: Whether shapes are right.
-        records: The records of every block, by video.
-        exact: Whether all requests are exact.
-    """
-
-    reward: np.ndarray
-    truth: np.ndarray
-    seam: np.ndarray
-    colour: np.ndarray
-    direction: np.ndarray
-    shape: np.ndarray
-    records: list[list[Any]]
+    reward: np.ndarray  # the mean reward of the frames
+    truth: np.ndarray  # the `agreement`, composed of colour, direction and shape
+    seam: np.ndarray  # see `seam`
+    colour: np.ndarray  # the share of frames that show it
+    direction: np.ndarray  # whether objects move in the right direction
+    shape: np.ndarray  # whether shapes are right
+    records: list[list[Any]]  # of every block, by video
     exact: bool
 
     @property
     def redrawn(self) -> list[int]:
-        """The number of blocks of each video without an accepted draft."""
+        """Return the number of blocks of each video without an accepted draft."""
         return [sum(not block.kept for block in row) for row in self.records]
 
 
 class VideoReference:
-    """The target's videos in a setting.
-
-    Attributes:
-        row: The figures of the target.
-    """
+    """The target's videos in a setting; `row` has their figures."""
 
     def __init__(self, config: VideoBenchConfig, resources: VideoResources, setting: VideoSetting):
         self.resources, self.setting = resources, setting
@@ -89,11 +74,8 @@ class VideoReference:
         self.row = {**video_shape(resources, setting), **own}
 
     def judge(self, method: VideoMethod) -> dict:
-        """Return the figures of a method's videos.
-
-        For routing by scores, they include the difference from routers without scores that have the same number of
-        target blocks in every video.
-        """
+        """Return the figures of a method's videos. For routing by scores, they include the difference from routers
+        without scores that have the same number of target blocks in every video."""
         way = method.make(self.resources, self.setting)
         own, target = self.plain if method.key == PLAIN else self._shown(way), way.pipeline is self.resources.pipeline
         blocks = sum(map(len, own.records))
@@ -122,10 +104,8 @@ class VideoReference:
         return row
 
     def _at_budgets(self, decoding: Any, router: type, budgets: Sequence[int]) -> np.ndarray:
-        """Return the figures [prompts, draws, K] of the same videos under a router without a reward.
-
-        Each video has its own budget, and no video is drawn twice with the same budget.
-        """
+        """Return the figures [prompts, draws, K] of the same videos under a router without a reward. Each video has its
+        own budget, and no video is drawn twice with the same budget."""
         keys = [(router, decoding.sync, place, budget) for place, budget in enumerate(budgets)]
         for budget in sorted(set(budgets)):
             missing = [key for key in keys if key[-1] == budget and key not in self._budgeted]
@@ -153,11 +133,8 @@ class VideoReference:
 
 
 def measure_video(frames: np.ndarray, text: str, reward: Reward, pipe: Any) -> Figures:
-    """Return the figures of a video uint8 [N, H, W, 3].
-
-    Truth and its parts are NaN for a prompt that names no object or no shape. Seam is NaN for a single block, or where
-    nothing moves.
-    """
+    """Return the figures of a video uint8 [N, H, W, 3]. Truth and its parts are NaN for a prompt that names no object
+    or no shape. Seam is NaN for a single block, or where nothing moves."""
     from mmspec.video.rewards.scores import scored
 
     scores = scored(reward, torch.from_numpy(frames).permute(0, 3, 1, 2), text)
@@ -167,12 +144,9 @@ def measure_video(frames: np.ndarray, text: str, reward: Reward, pipe: Any) -> F
 
 
 def prompt_agreement(frames: np.ndarray, named: Sequence[tuple[str, str, str]]) -> tuple[float, float, float]:
-    """Return how far a video shows the objects that its prompt names, as means over the objects.
-
-    Returns:
-        The share of frames that show the colour, whether the first motion has the right direction, and whether the
-        shape is right (digits left out).
-    """
+    """Return how far a video shows the objects that its prompt names, as means over the objects: the share of frames
+    that show the colour, whether the first motion has the right direction, and whether the shape is right (digits left
+    out)."""
     colours, directions, shapes = [], [], []
     for kind, colour, direction in named:
         seen = track(frames, colour)
@@ -191,14 +165,9 @@ def boundaries(pipe: Any, frames: int) -> list[int]:
 
 
 def seam(frames: np.ndarray, starts: Sequence[int]) -> float:
-    """Return the mean change of pixels at block boundaries over the mean change at all other frames.
-
-    It is 1 where boundaries are invisible, and NaN without a boundary or without any other change.
-
-    Args:
-        frames: uint8 [N, H, W, 3].
-        starts: The first frame of every block but the first.
-    """
+    """Return the mean change of pixels of frames uint8 [N, H, W, 3] at the first frame of each block in `starts` over
+    that at all other frames. It is 1 where boundaries are invisible, and NaN without a boundary or without any other
+    change."""
     steps = np.abs(np.diff(frames.astype(np.float32), axis=0)).mean((1, 2, 3))
     across = np.zeros(len(steps), dtype=bool)
     across[[one - 1 for one in starts]] = True

@@ -54,39 +54,22 @@ def requests_of(resources: VideoResources, count: int, seed: int = 0) -> list[Ge
 
 @dataclass(slots=True)
 class VideoResources(PipelineResources):
-    """A video model with its drafter and its reward.
+    """A video model with its drafter and its reward: a `BlockVideoPipeline`, or an image pipeline whose model draws
+    several frames."""
 
-    Attributes:
-        pipeline: A `BlockVideoPipeline`, or an image pipeline whose model draws several frames.
-        kind: "blocks" or "codes".
-        name: The name of the model in tables.
-        zoo: Its name in the zoo, "" for a folder.
-        draft: The folder of the drafter, None for the zoo's own.
-        scorer: The reward, see `reward_of`.
-        codes: The resources of the same pipeline in `mmspec image`, for models of codes.
-    """
-
-    kind: str
-    name: str
-    zoo: str = ""
-    draft: str | None = None
-    scorer: str = "reward"
-    codes: ImageResources | None = None
+    kind: str  # "blocks" or "codes"
+    name: str  # in tables
+    zoo: str = ""  # its name in the zoo, "" for a folder
+    draft: str | None = None  # the folder of the drafter, None for the zoo's own
+    scorer: str = "reward"  # the reward, see `reward_of`
+    codes: ImageResources | None = None  # the resources of the same pipeline in `mmspec image`, for models of codes
 
     def own_part(self, name: str) -> Any:
-        """Return "draft", the smaller pipeline, or "reward", the scorer of frames.
-
-        Raises:
-            ValueError: There is none.
-        """
+        """Return "draft", the smaller pipeline, or "reward", the scorer of frames."""
         return self.drafter() if name == "draft" else self.reward()
 
     def drafter(self) -> BlockVideoPipeline:
-        """Return the smaller pipeline.
-
-        Raises:
-            ValueError: There is none, or it is not a pipeline of blocks.
-        """
+        """Return the smaller pipeline."""
         return self.once("drafter", lambda: self.fitted(self._drafter()))
 
     def _drafter(self) -> BlockVideoPipeline:
@@ -114,27 +97,18 @@ class VideoResources(PipelineResources):
         )
 
     def reward(self) -> Reward:
-        """Return the scorer of frames.
-
-        Raises:
-            ValueError: As for `reward_of`.
-        """
+        """Return the scorer of frames."""
         return self.once("reward", lambda: reward_of(self.scorer))
 
 
 def blocks_of(folder: Path) -> BlockVideoPipeline:
-    """Load a pipeline of blocks from a folder."""
     from mmspec.video.pipeline import BlockVideoPipeline
 
     return BlockVideoPipeline.from_pretrained(folder)
 
 
 def open_video(model: str, draft: str | None = None, scorer: str = "reward") -> VideoResources:
-    """Open a model of the zoo or of a folder; the drafter and the reward are loaded on first use.
-
-    Raises:
-        ValueError: There is no such model, or it draws single pictures.
-    """
+    """Open a model of the zoo or of a folder; the drafter and the reward are loaded on first use."""
     check_reward(scorer)
     kind, name = video_kind(model), f"zoo {model}" if model in VIDEO_MODELS else model
     own = model if model in VIDEO_MODELS else ""
@@ -151,11 +125,8 @@ def open_video(model: str, draft: str | None = None, scorer: str = "reward") -> 
 
 @dataclass(frozen=True, slots=True)
 class RouterCalibration:
-    """Calibration data for routers: draft scores and gains from redrawing, on held-out videos.
-
-    Attributes:
-        stats: The statistics of requests routed by `Explore`.
-    """
+    """Calibration data for routers on held-out videos: draft scores and gains from redrawing, in the statistics of
+    requests routed by `Explore`."""
 
     stats: list[VideoStats]
 
@@ -176,11 +147,7 @@ class RouterCalibration:
         return list(own), list(anchors)
 
     def advantage(self) -> Advantage:
-        """Train a model of the gain from redrawing a block.
-
-        Raises:
-            ValueError: Too few blocks were drawn twice.
-        """
+        """Train a model of the gain from redrawing a block."""
         return train_advantage(*scored_pairs(self.stats)).model
 
     def gain(self, model: Advantage, share: float) -> float:
@@ -209,23 +176,12 @@ def _explore_videos(resources: VideoResources, setting: VideoSetting) -> RouterC
 
 @dataclass(frozen=True, slots=True)
 class PipelineCall:
-    """A pipeline and the arguments of its call."""
-
     pipeline: Any
     arguments: dict[str, Any]
 
 
 def pipeline_call(call: MethodCall, resources: VideoResources, router: Router | None = None) -> PipelineCall:
-    """Return the pipeline and its arguments for a decoding.
-
-    Args:
-        call: The decoding.
-        resources: The model, its drafter and its reward.
-        router: A router that replaces the settings' own; None keeps it.
-
-    Raises:
-        ValueError: A setting is refused, or there is no drafter or reward.
-    """
+    """Return the pipeline and its arguments for a decoding; a router of None keeps the settings' own."""
     if call.method.name == ALONE and call.weights is None:
         return PipelineCall(resources.alone(), {})
     if isinstance(named := call.settings.get("router"), str):
@@ -237,30 +193,16 @@ def pipeline_call(call: MethodCall, resources: VideoResources, router: Router | 
 
 
 def decoding_names() -> tuple[str, ...]:
-    """Return the decodings of models of blocks."""
     return names("video", "decoding", models=BLOCKS)
 
 
 def router_of(text: str) -> Router:
-    """Return the router of a text such as "strided:budget=3" or "hybrid:run=3,least=0.2".
-
-    Raises:
-        ValueError: A name, a setting or a value is unknown, or a setting is missing.
-    """
+    """Return the router of a text such as "strided:budget=3" or "hybrid:run=3,least=0.2"."""
     return parse(text, "video", "router", "--router").make()
 
 
 def decoding_of(text: str, resources: VideoResources, options: Mapping[str, Any] | None = None) -> PipelineCall:
-    """Return the pipeline and its arguments for a decoding.
-
-    Args:
-        text: The decoding with its settings.
-        resources: The model, its drafter and its reward.
-        options: Settings from options of the command line by name; None is an option that was left out.
-
-    Raises:
-        ValueError: A name, a setting or a value is unknown or refused, or there is no drafter or reward.
-    """
+    """Return the pipeline and its arguments for a decoding; an option of None was left out."""
     purpose = f" for {resources.name}, a model of blocks"
     call = decoding_call(text, "video", BLOCKS, options, purpose)
     return pipeline_call(call, resources)

@@ -21,18 +21,10 @@ RouterFactory = Callable[[VideoResources, VideoSetting], Router]
 
 @dataclass(frozen=True, slots=True)
 class VideoMethod(DrawnMethod):
-    """A row of a bench.
-
-    Attributes:
-        decoding: The decoding as text, see `mmspec.methods.parse`.
-        kind: The kind of model that it supports.
-        bitwise: Whether its videos equal the target's, bit for bit.
-        router: Calibrates the router to accept the share of drafts given by the knob; None for the text's own router.
-    """
-
-    decoding: str = PLAIN
-    kind: str = BLOCKS
-    bitwise: bool = False
+    decoding: str = PLAIN  # as text, see `mmspec.methods.parse`
+    kind: str = BLOCKS  # of model that it supports
+    bitwise: bool = False  # its videos equal the target's, bit for bit
+    # calibrated to accept the share of drafts given by the knob; None for the text's own router
     router: RouterFactory | None = None
 
     def make(self, resources: VideoResources, setting: VideoSetting) -> PipelineCall:
@@ -165,19 +157,11 @@ _CODES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoSuite(DrawnSuite):
-    """A suite of `mmspec bench video`.
-
-    Attributes:
-        kind: The kind of model.
-        model: The default model.
-        judged_prompts: The default number of judged prompts.
-    """
-
-    kind: str = BLOCKS
-    model: str = "video"
+    kind: str = BLOCKS  # of model
+    model: str = "video"  # by default
     prompts: int = 8
     batches: tuple[int, ...] = (1,)
-    judged_prompts: int = 32
+    judged_prompts: int = 32  # by default
 
     def rows(self, thresholds: Iterable[float] = ()) -> tuple[VideoMethod, ...]:
         """Return the methods for models of its kind, followed by rows with fixed thresholds."""

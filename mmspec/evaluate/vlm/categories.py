@@ -27,15 +27,8 @@ _WORDS = 24
 
 
 def spread_out(features: Tensor, count: int) -> list[int]:
-    """Pick rows that are unlike each other: each is the least similar to the rows before.
-
-    Args:
-        features: float [n, F] of unit length; their products are the similarities.
-        count: The number of rows to pick.
-
-    Returns:
-        Indices in the order of their picking; the first is the least similar to all rows.
-    """
+    """Pick rows, float [n, F] of unit length, that are unlike each other, and return their indices in this order. The
+    first is the least similar to all rows by their products, each other row to the rows before it."""
     similar = features @ features.T
     picked = [int(similar.mean(-1).argmin())]
     nearest = similar[picked[0]].clone()
@@ -63,14 +56,7 @@ def features_of(prompts: Sequence[VlmPrompt]) -> Tensor:
 def picked(
     make: Callable[[int, int], Sequence[VlmPrompt]], keep: Callable[[VlmPrompt], bool], count: int, seed: int = 0
 ) -> list[VlmPrompt]:
-    """Return `count` unlike requests of a pool.
-
-    Args:
-        make: A function of (count, seed) that returns requests.
-        keep: Whether a request belongs to the category.
-        count: The number of requests.
-        seed: The seed of the pool.
-    """
+    """Return `count` unlike requests of the pool of `make`, a function of (count, seed), that `keep` accepts."""
     size = POOL * count
     while len(pool := [prompt for prompt in make(size, seed) if keep(prompt)]) < POOL * count:
         size *= 2
@@ -114,14 +100,8 @@ CATEGORIES = (
 
 
 def accept_by_depth(runs: Sequence[TimedRun]) -> list[float] | None:
-    """Return the share of rounds that accept at least 1, 2, ... values; with the target's own value they sum to the mean.
-
-    Args:
-        runs: The completed runs of a row. The prefill and rounds without a row do not count.
-
-    Returns:
-        A share per depth, None where no rounds were recorded.
-    """
+    """Return the share of rounds that accept at least 1, 2, ... values, None where no rounds were recorded. With the
+    target's own value they sum to the mean. The prefill and rounds without a row do not count."""
     counts = [count for run in runs for accepted in run.accepted[1:] for count in accepted if count is not None]
     if not counts:
         return None

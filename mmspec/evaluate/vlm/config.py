@@ -18,15 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VlmSetting(Setting):
-    """A setting of the text benches.
-
-    Attributes:
-        task: The kind of request.
-        limit: The longest answer in tokens.
-    """
-
     task: VlmTask
-    limit: int
+    limit: int  # the longest answer in tokens
 
     def name(self) -> dict:
         return {"task": self.task.name, "batch": self.batch, "temperature": self.temperature}
@@ -38,15 +31,7 @@ class VlmSetting(Setting):
 
 @dataclass(frozen=True, kw_only=True)
 class VlmBenchConfig(BenchConfig):
-    """The settings of `mmspec bench vlm`; None takes the value of the suite.
-
-    Attributes:
-        model: A model of the zoo, a folder or a hub id.
-        prompts: The prompts of every task.
-        task_names: The tasks; None for all.
-        new_tokens: The longest answer of every task.
-        saved: Saved drafters to compare as well, (name, folder).
-    """
+    """The settings of `mmspec bench vlm`; None takes the value of the suite."""
 
     about: ClassVar[str] = (
         "Models for pictures and text or for text alone: transformers, plain, and every drafter, paired and interleaved."
@@ -67,7 +52,7 @@ class VlmBenchConfig(BenchConfig):
     new_tokens: int | None = option(None, "Longest answer in tokens.", least=1)
     saved: tuple[tuple[str, str], ...] = option(
         (), "A saved drafter to compare too; may be repeated.", flag="--drafter-path", shown="NAME=FOLDER"
-    )
+    )  # (name, folder) of saved drafters
 
     def __post_init__(self) -> None:
         keys = [method.key for method in self.known()]

@@ -22,23 +22,16 @@ _FILE = Path(__file__).with_name("documents.json")
 
 @dataclass(frozen=True, slots=True)
 class TextDocument:
-    """A text of 150 to 300 words, written for this suite and absent from all training sets.
+    """A text of 150 to 300 words, written for this suite and absent from all training sets."""
 
-    Attributes:
-        text: The text, without mistakes.
-        question: A question that a sentence of the text answers.
-        columns: The columns of a table of its facts.
-        mistakes: Pairs (right, wrong) of words for the request to correct the text.
-    """
-
-    text: str
-    question: str
-    columns: str
-    mistakes: tuple[tuple[str, str], ...]
+    text: str  # without mistakes
+    question: str  # a sentence of the text answers it
+    columns: str  # of a table of its facts
+    mistakes: tuple[tuple[str, str], ...]  # pairs (right, wrong) of words for the request to correct the text
 
     @property
     def misspelt(self) -> str:
-        """The text with its mistakes, each in the first place where its word occurs."""
+        """Return the text with its mistakes, each in the first place where its word occurs."""
         text = self.text
         for right, wrong in self.mistakes:
             text = text.replace(right, wrong, 1)
@@ -54,7 +47,6 @@ class TextDocument:
 
 @cache
 def text_documents() -> tuple[TextDocument, ...]:
-    """Return all documents."""
     return tuple(
         TextDocument(one["text"], one["question"], one["columns"], tuple(map(tuple, one["mistakes"])))
         for one in read_json(_FILE)["documents"]
@@ -62,15 +54,8 @@ def text_documents() -> tuple[TextDocument, ...]:
 
 
 def document_requests(count: int, seed: int = 0) -> list[VlmPrompt]:
-    """Return the first `count` requests about documents, all of a document before the next.
-
-    Args:
-        count: The number of requests.
-        seed: Chooses the first document.
-
-    Raises:
-        ValueError: There are fewer requests.
-    """
+    """Return the first `count` requests about documents, all of a document before the next; `seed` chooses the first
+    document."""
     known = text_documents()
     first = seed % len(known)
     prompts = [prompt for document in known[first:] + known[:first] for prompt in document.requests()]

@@ -57,10 +57,8 @@ class VlmDomain(Domain):
         return open_target(model) if config is None else open_target(model, config.dtype)
 
     def sampler(self, method: VlmMethod, resources: VlmResources, setting: VlmSetting) -> Sampler:
-        """Return a function that answers turn after turn, each with all earlier turns as context.
-
-        The cost is that of all answers without encoding, and the answers are joined to a single text.
-        """
+        """Return a function that answers turn after turn, each with all earlier turns as context. The cost is that of
+        all answers without encoding, and the answers are joined to a single text."""
         decode = timed_runner(method, resources, setting)
 
         def run(prompt: EvaluationPrompt, seed: int) -> tuple[TimedRun, list[str]]:
@@ -103,10 +101,8 @@ class VlmDomain(Domain):
         return [("ar", ""), *drafters, ("recycling", "typical:threshold=0.09,alpha=0.3")]
 
     def method(self, model: str, decoding: str, rule: str) -> VlmMethod:
-        """Return a drafter by name, with `length` for chains, or a row of the benches by key.
-
-        "ar" is plain decoding, "hf" transformers' own.
-        """
+        """Return a drafter by name, with `length` for chains, or a row of the benches by key. "ar" is plain decoding,
+        "hf" transformers' own."""
         name, settings, weights = split(decoding, "--decoding")
         ours = drafter_names(model) if model in TARGETS else drafter_names()
         own = (PEER, "plain", *ours)
@@ -151,11 +147,7 @@ DOMAIN = VlmDomain()
 
 
 def _chain_length(name: str, settings: Mapping[str, str], takes: tuple[str, ...] = ("length",)) -> int | None:
-    """Return the chain length in the settings of a decoding, None without a length.
-
-    Raises:
-        ValueError: There is another setting, or the length is not a number.
-    """
+    """Return the chain length in the settings of a decoding, None without a length; other settings are refused."""
     for key in settings.keys() - set(takes):
         known = ", ".join(takes) or "none"
         raise ValueError(f"--decoding: expected settings that {name} takes ({known}), got {key!r}, leave it out")

@@ -61,7 +61,6 @@ def _sharing_candidates(drafter: Any) -> Any:
 
 
 def _over(make: Callable[..., Any], **settings: Any) -> DrafterChange:
-    """Return a change that wraps a trained drafter."""
     return lambda drafter: make(drafter, **settings)
 
 

@@ -60,10 +60,8 @@ def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
 
 
 def _parting(method: VlmMethod, timed: TimedSetting) -> dict:
-    """Return how near a tie the first differences of a row's texts are, and the prompts that differ.
-
-    Texts of strict rows must be equal; other texts may differ where rounding explains it.
-    """
+    """Return how near a tie the first differences of a row's texts are, and the prompts that differ. Texts of strict
+    rows must be equal; other texts may differ where rounding explains it."""
     peer = method.like or PEER
     first, own = timed.results[peer], timed.results[method.key]
     margins = cache(lambda case: preference(timed, case, peer))
@@ -104,19 +102,12 @@ def _costs(method: VlmMethod, timed: TimedSetting) -> dict:
 
 
 def drafter_costs(model: nn.Module, drafter: object, cases: Sequence[Mapping[str, Tensor]], **generation) -> dict:
-    """Time a drafter alone over the rounds of a request per case.
+    """Time a drafter alone over the rounds of a request per case and return the medians; `generation` goes to
+    `generate`.
 
-    Args:
-        model: The target.
-        drafter: The drafter.
-        cases: The model inputs.
-        generation: Further arguments of `generate`.
-
-    Returns:
-        The medians. `drafter_prefill_ms`: reading the prompt. `drafter_round_ms`: a draft, with the reading of the
-            round before. `drafter_step_ms`: the same per level of the draft. `drafter_cost_ms`: prefill and a round.
-            `drafter_rows`: the length of the drafter's cache after the prompt, None without a cache.
-    """
+    `drafter_prefill_ms` is reading the prompt. `drafter_round_ms` is a draft, with the reading of the round before, and
+    `drafter_step_ms` the same per level of the draft. `drafter_cost_ms` is the prefill and a round. `drafter_rows` is
+    the length of the drafter's cache after the prompt, None without a cache."""
     rounds: list[tuple[float, int]] = []  # seconds and levels of every draft
     own_clock = partial(clock, model.device)
     timed = ObservedDrafter(
@@ -141,8 +132,7 @@ def _compare(timed: TimedSetting, rows: Mapping[str, dict], reference: str) -> N
 
     `accept_vs_reference` and `cost_vs_reference` compare a row with the reference drafter's row.
     `speedup_vs_best_fixed` compares a controlled row with the fastest row that fixes the length of the same drafter,
-    plain decoding included.
-    """
+    plain decoding included."""
     other = rows.get(reference)
     for method in timed.methods:
         row = rows[method.key]
@@ -176,18 +166,12 @@ def keep_alone(timed: TimedSetting) -> None:
 
 
 def alone_fields(method: VlmMethod, timed: TimedSetting, tie: float) -> dict:
-    """Compare the rows of greedy batches with their prompts decoded alone; missing texts are decoded now.
+    """Compare the rows of greedy batches of our own loop with their prompts decoded alone; missing texts are decoded
+    now. Two tokens are equally likely up to rounding below the margin `tie`.
 
-    Args:
-        method: A method of our own loop.
-        timed: A greedy setting of batches.
-        tie: The margin below which two tokens are equally likely up to rounding.
-
-    Returns:
-        `alone`: the prompts whose text is the same, as "31/32". `alone_ties`: the other prompts whose first difference
-            is a tie. `alone_margin`: the largest margin at a first difference. All are None where no request was
-            completed.
-    """
+    `alone` counts the prompts whose text is the same, as "31/32". `alone_ties` counts the other prompts whose first
+    difference is a tie. `alone_margin` is the largest margin at a first difference. All are None where no request was
+    completed."""
     setting, all_prompts = timed.setting, list(timed.setting.task.make(timed.setting.prompts, timed.setting.seed))
     prompts: list[VlmPrompt] = []
     single, batched = [], []
@@ -211,8 +195,6 @@ def alone_fields(method: VlmMethod, timed: TimedSetting, tie: float) -> dict:
 
 
 def _alone(method: VlmMethod, timed: TimedSetting, prompt: VlmPrompt, number: int) -> Output:
-    """Return the text of a prompt decoded alone."""
-
     def decode() -> Output:
         run = timed_runner(method, timed.resources, replace(timed.setting, batch=1))
         inputs = inputs_on(encode(timed.resources.processor, [prompt]), timed.resources.model)

@@ -31,11 +31,7 @@ DRAWS = 256  # uniforms per round: the accept length is a mean over them, so tha
 
 
 class ComparingRule(Rule):
-    """Decides as the first rule does, and records the mean accept length of every rule on each draft.
-
-    Args:
-        names: The names of the rules.
-    """
+    """Decides as the first rule does, and records the mean accept length of every rule on each draft."""
 
     name = "compared"
 
@@ -69,15 +65,9 @@ def accept_lengths(
     names: Sequence[str],
     **generation: object,
 ) -> dict[str, float]:
-    """Return the mean accept length (bonus included) of each rule over the drafts of a sampled run of `names[0]`.
-
-    Args:
-        model: The target.
-        drafter: The drafter.
-        prompts: The inputs of every request.
-        names: Rules that all support the drafter's drafts, such as ("traversal", "recursive", "match").
-        generation: Arguments of `mmspec.generate`; the request must sample.
-    """
+    """Return the mean accept length (bonus included) of each rule over the drafts of a sampled run of `names[0]`. All
+    rules must support the drafter's drafts, such as ("traversal", "recursive", "match"). `generation` goes to
+    `generate`."""
     rule = ComparingRule(names)
     for seed, inputs in enumerate(prompts):
         mmspec.generate(model, drafter=drafter, rule=rule, seed=seed, **inputs, **generation)
@@ -111,15 +101,8 @@ REPEATS = 7
 
 
 def cost_curve(resources: VlmResources, setting: Setting) -> dict:
-    """Measure the passes over the first prompt of a setting.
-
-    Args:
-        resources: The model.
-        setting: The setting whose first prompt is used.
-
-    Returns:
-        `rows`: the widths. `ms`: median milliseconds per pass. `ratio`: these divided by the first.
-    """
+    """Measure the passes over the first prompt of a setting. `rows` are the widths, `ms` median milliseconds per pass,
+    and `ratio` these divided by the first."""
     model = resources.model
     seconds = pass_seconds(model, cases(resources, setting)[0], clock=partial(clock, model.device))
     medians = [median(seconds[width]) for width in WIDTHS]
@@ -137,18 +120,9 @@ def pass_seconds(
     repeats: int = REPEATS,
     clock: Callable[[], float] = perf_counter,
 ) -> dict[int, list[float]]:
-    """Time passes over drafts of several widths in turn, so that drifts of the machine affect all widths alike.
-
-    Args:
-        model: The target.
-        inputs: A prompt, as `generate` takes it.
-        widths: The tokens of a pass, including the root.
-        repeats: The timed passes of every width; a pass before them is not timed.
-        clock: A function that returns the time in seconds.
-
-    Returns:
-        Seconds by width.
-    """
+    """Time passes over drafts of several widths (tokens of a pass, root included) in turn and return the seconds by
+    width, so that drifts of the machine affect all widths alike. A pass of each width before the timed repeats is not
+    timed."""
     request = vlm.start(model, max_new_tokens=max(widths) + 2, do_sample=False, **inputs)
     request.step()
     seconds: dict[int, list[float]] = {width: [] for width in widths}
@@ -169,6 +143,5 @@ def _draft(target: Target, width: int) -> Draft:
 
 
 def curve_text(curve: Mapping[str, Sequence[float]]) -> str:
-    """Return the curve as a sentence."""
     ratios = ", ".join(f"{rows}: {ratio:.2f}" for rows, ratio in zip(curve["rows"], curve["ratio"], strict=True))
     return f"a pass over so many rows in passes over one ({curve['ms'][0]:.1f} ms): {ratios}"

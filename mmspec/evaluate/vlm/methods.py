@@ -25,12 +25,10 @@ def both(first: DrafterChange, second: DrafterChange | None) -> DrafterChange:
 
 
 def shaped(shape: Shape) -> DrafterChange:
-    """Return a change that sets the shape of drafts."""
     return lambda drafter: drafter.with_shape(shape)
 
 
 def chained(length: int | LengthControl) -> DrafterChange:
-    """Return a change that drafts chains of a fixed or controlled length."""
     return shaped(Chain(FixedLength(length) if isinstance(length, int) else length))
 
 
@@ -40,10 +38,8 @@ def blocks(count: int) -> DrafterChange:
 
 
 def whole_layer(drafter: Any) -> Any:
-    """Read prompts with the whole layer, as published code does; ours computes keys and values only.
-
-    For drafters whose layer attends from its residual, such as MSD on LLaVA.
-    """
+    """Read prompts with the whole layer, as published code does; ours computes keys and values only. For drafters whose
+    layer attends from its residual, such as MSD on LLaVA."""
     other = copy.copy(drafter)
     other._modules = dict(drafter._modules)
     layer = copy.copy(drafter.layer)
@@ -86,42 +82,23 @@ def with_acceptance_head(longest: int) -> DrafterChange:
 
 @dataclass(frozen=True, slots=True)
 class VlmMethod(Method):
-    """A row of `mmspec bench vlm`.
-
-    Attributes:
-        engine: The library whose loop decodes.
-        drafter: A name in `drafter_specs`, or a folder.
-        change: The change of this row to the drafter.
-        options: Arguments of transformers' `generate`; a callable is called with the resources.
-        point: The position in plots, such as the row's fixed length.
-        rivals: A name shared by rows that a controlled row is compared with.
-        controlled: The row chooses its lengths by measured costs.
-        strict: Passes over drafts are bit-identical to passes over single tokens.
-        captured: Rounds run without the host.
-        widely: The row runs in all settings of narrowed suites, see `VlmSuite.narrowed`.
-        largest_batch: The largest batch that the engine supports; None for any.
-    """
-
     shown: ClassVar[tuple[str, ...]] = ("drafter", "point", "controlled")
 
-    engine: Literal["transformers", "mmspec"] = "mmspec"
-    drafter: str = "none"
-    change: DrafterChange | None = None
+    engine: Literal["transformers", "mmspec"] = "mmspec"  # the library whose loop decodes
+    drafter: str = "none"  # a name in `drafter_specs`, or a folder
+    change: DrafterChange | None = None  # of this row to the drafter
+    # arguments of transformers' `generate`; a callable is called with the resources
     options: Mapping[str, object] = field(default_factory=dict)
-    point: int | None = None
-    rivals: str = ""
-    controlled: bool = False
-    strict: bool = False
-    captured: bool = False
-    widely: bool = False
-    largest_batch: int | None = None
+    point: int | None = None  # the position in plots, such as the row's fixed length
+    rivals: str = ""  # a name shared by rows that a controlled row is compared with
+    controlled: bool = False  # the row chooses its lengths by measured costs
+    strict: bool = False  # passes over drafts are bit-identical to passes over single tokens
+    captured: bool = False  # rounds run without the host
+    widely: bool = False  # the row runs in all settings of narrowed suites, see `VlmSuite.narrowed`
+    largest_batch: int | None = None  # that the engine supports; None for any
 
     def build_drafter(self, resources: VlmResources) -> object:
-        """Return the drafter of the row with its change applied; None for plain decoding.
-
-        Raises:
-            ValueError: The weights are missing.
-        """
+        """Return the drafter of the row with its change applied; None for plain decoding."""
         drafter = resources.drafter(self.drafter)
         return drafter if self.change is None else self.change(drafter)
 
@@ -133,46 +110,27 @@ _AR = VlmMethod(PLAIN, "mmspec plain", point=0, widely=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VlmSuite(Suite):
-    """A suite of `mmspec bench vlm`.
-
-    Attributes:
-        tasks: The tasks.
-        methods: The rows that do not depend on a drafter list.
-        each: A function of a drafter's name and title that returns its rows.
-        drafters: The drafters of these rows.
-        measured: Time drafters alone as well, see `drafter_costs`.
-        reference: The drafter that others are compared with.
-        model: The default model of all rows.
-        plot: (row field of the x axis, row fields drawn against it).
-        united: The name of the rows over all tasks together; "" for none.
-        narrowed: Beyond batch 1 and greedy, run only methods with `widely`, unless methods are named.
-        curve: Measure the cost of passes over several tokens.
-        alone: Compare the rows of greedy batches with the same prompts decoded alone.
-    """
-
     tasks: tuple[VlmTask, ...]
-    methods: tuple[VlmMethod, ...] = ()
+    methods: tuple[VlmMethod, ...] = ()  # rows that do not depend on a drafter list
+    # from a drafter's name and title to its rows
     each: Callable[[str, str], tuple[VlmMethod, ...]] = lambda name, title: ()
-    drafters: tuple[str, ...] = ()
+    drafters: tuple[str, ...] = ()  # of these rows
     columns: tuple[str, ...] = COMMON
     prompts: int = 30
     batches: tuple[int, ...] = (1, 4)
     temperatures: tuple[float, ...] = (0.0, 1.0)
-    measured: bool = False
-    reference: str = ""
-    model: str = "vlm"
-    plot: tuple[str, tuple[str, ...]] | None = None
-    united: str = ""
-    narrowed: bool = False
-    curve: bool = False
-    alone: bool = False
+    measured: bool = False  # time drafters alone as well, see `drafter_costs`
+    reference: str = ""  # the drafter that others are compared with
+    model: str = "vlm"  # the default model of all rows
+    plot: tuple[str, tuple[str, ...]] | None = None  # row field of the x axis, row fields drawn against it
+    united: str = ""  # the name of the rows over all tasks together; "" for none
+    narrowed: bool = False  # beyond batch 1 and greedy, run only methods with `widely`, unless methods are named
+    curve: bool = False  # measure the cost of passes over several tokens
+    alone: bool = False  # compare the rows of greedy batches with the same prompts decoded alone
 
     def tasks_of(self, model: str) -> tuple[VlmTask, ...]:
-        """Return the tasks of a model: where the suite has tasks with and without pictures, those of the model's kind.
-
-        Args:
-            model: The decoded model, "" for the suite's own.
-        """
+        """Return the tasks of a model, "" for the suite's own: where the suite has tasks with and without pictures,
+        those of the model's kind."""
         model = model or self.model
         known = [task for task in self.tasks if task.only in ("", model)]
         if len({task.pictures > 0 for task in known}) > 1:
@@ -181,18 +139,9 @@ class VlmSuite(Suite):
         return tuple(known)
 
     def rows(self, saved: Iterable[tuple[str, str]] = (), model: str = "") -> tuple[VlmMethod, ...]:
-        """Return all methods, baselines first, including those of saved drafters.
-
-        A drafter that the zoo does not know, or of another model, has no rows. A drafter whose weights are missing gets
-        failed rows.
-
-        Args:
-            saved: (name, folder) of saved drafters.
-            model: The decoded model, "" for the suite's own.
-
-        Returns:
-            The methods in the order of the tables.
-        """
+        """Return all methods in the order of the tables, baselines first, including those of saved drafters (name,
+        folder). The model is "" for the suite's own. A drafter that the zoo does not know, or of another model, has no
+        rows. A drafter whose weights are missing gets failed rows."""
         there, fits = {"", *zoo.names()}, ("", model or self.model)
         known = {name: one for name, one in drafter_specs().items() if one.target in fits}
         rows = [method for name in self.drafters if name in known for method in self.each(name, known[name].title)]

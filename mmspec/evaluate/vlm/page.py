@@ -59,7 +59,6 @@ COLUMNS: dict[str, Cell] = {
 
 
 def describe(row: Mapping) -> str:
-    """Return the setting of a row in words."""
     return f"{row['task']}, batch {row['batch']}, T = {row['temperature']:g}"
 
 
@@ -75,7 +74,6 @@ def page(result: dict) -> Page:
 
 
 def _curve(result: dict) -> list[str]:
-    """Return the cost of passes over several rows as a sentence, where it was measured."""
     return [curve_text(result["cost_curve"])] if "cost_curve" in result else []
 
 
@@ -147,11 +145,7 @@ def _setting(row: dict) -> tuple:
 
 
 def panels(result: dict) -> list[Panel]:
-    """Return the curves of a bench file: those of its first settings, or of all settings where one drafter is compared.
-
-    Raises:
-        ValueError: the suite has no plot.
-    """
+    """Return the curves of a bench file: those of its first settings, or of all settings where one drafter is compared."""
     x, ys = plot_of(SUITES, result)
 
     def title(row: dict) -> str:

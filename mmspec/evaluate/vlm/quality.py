@@ -51,20 +51,8 @@ def generate_texts(
     model, processor, subjects: Sequence, prompts: list[str], batch: int = 50, sample: bool = False,
     show: Callable[[Any], Image] = render,
 ) -> tuple[list[str], Tensor]:  # fmt: skip
-    """Generate texts (greedy, or T = 1 with `sample`) and return them with the top-1 probability of each sampled token.
-
-    Args:
-        model: The model.
-        processor: Its processor.
-        subjects: The subjects of the prompts: scenes, or any objects that `show` can draw.
-        prompts: The texts of the prompts.
-        batch: The prompts of a batch.
-        sample: Sample at T = 1.
-        show: A function that draws the picture of a subject.
-
-    Returns:
-        The texts, and float32 [T], empty unless sampled.
-    """
+    """Generate texts (greedy, or T = 1 with `sample`) about subjects, scenes or any objects that `show` can draw.
+    Return them with the top-1 probability of each sampled token, float32 [T], empty unless sampled."""
     texts, certain = [], []
     for first in range(0, len(subjects), batch):
         part = slice(first, first + batch)
@@ -172,8 +160,6 @@ class WordsRight:
 
 
 class AnswerRight:
-    """Whether the text contains an answer that the prompt names."""
-
     name, hash, about = "answer_right", "answers-1", "share of texts that contain an answer the prompt names"
 
     def __call__(self, outputs: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:

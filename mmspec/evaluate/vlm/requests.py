@@ -37,35 +37,25 @@ _REAL_FILE = Path(__file__).with_name("real_prompts.json")
 
 @dataclass(frozen=True, slots=True)
 class VlmPrompt:
-    """A request with or without pictures.
-
-    Attributes:
-        text: The user's text.
-        images: The pictures, shown before the first turn.
-        history: Earlier turns as (role, text), the user's first.
-    """
+    """A request with or without pictures."""
 
     text: str
-    images: tuple[Image, ...] = ()
-    history: tuple[tuple[str, str], ...] = ()
+    images: tuple[Image, ...] = ()  # shown before the first turn
+    history: tuple[tuple[str, str], ...] = ()  # earlier turns as (role, text), the user's first
 
 
 def held_out(count: int, seed: int = 0) -> list[VlmPrompt]:
-    """Return `count` requests with long answers about held-out scenes; a pure function of its arguments.
-
-    Scenes hold at least five objects, so that the answer is long. Every tenth request shows three pictures and asks
-    about a single picture of them.
-    """
+    """Return `count` requests with long answers about held-out scenes; a pure function of its arguments. Scenes hold at
+    least five objects, so that the answer is long. Every tenth request shows three pictures and asks about a single
+    picture of them."""
     _check(count, seed)
     scenes = _long_scenes(_FIRST + seed * _APART)
     return [_prompt(index, scenes) for index in range(count)]
 
 
 def questions(count: int, seed: int = 0) -> list[VlmPrompt]:
-    """Return `count` questions about a single fact of a held-out scene, all kinds in turn.
-
-    The fact is a word or two, and the answer a short sentence.
-    """
+    """Return `count` questions about a single fact of a held-out scene, all kinds in turn. The fact is a word or two,
+    and the answer a short sentence."""
     _check(count, seed)
     scenes = [sample_scene(_FIRST + seed * _APART + _ASKED + index) for index in range(count)]
     kinds = [QUESTION_KINDS[index % len(QUESTION_KINDS)] for index in range(count)]
@@ -122,13 +112,8 @@ def _prompt(index: int, scenes: Iterator[Scene]) -> VlmPrompt:
 
 
 def scene_prompts(count: int, seed: int, *, with_documents: bool) -> list[EvaluationPrompt]:
-    """Return the prompts of a sweep: descriptions of held-out scenes of at least five objects.
-
-    Args:
-        count: The number of prompts.
-        seed: Chooses the scenes.
-        with_documents: Replace every second prompt by the transcription of a document.
-    """
+    """Return the prompts of a sweep: descriptions of held-out scenes of at least five objects. `with_documents`
+    replaces every second prompt by the transcription of a document."""
     pages = held_out_documents(count, seed) if with_documents else []
     prompts = []
     for i, scene in enumerate(long_scenes(count, seed)):
@@ -149,7 +134,6 @@ def demo_scenes(count: int = 3) -> list[Scene]:
 
 @cache
 def prompts_by_kind() -> dict[InstructionKind, tuple[VlmPrompt, ...]]:
-    """Return all real prompts by kind."""
     records = read_json(_REAL_FILE)
     return {
         kind: tuple(VlmPrompt(one["text"], history=tuple(map(tuple, one.get("history", ())))) for one in records[kind])
@@ -158,19 +142,8 @@ def prompts_by_kind() -> dict[InstructionKind, tuple[VlmPrompt, ...]]:
 
 
 def real_prompts(count: int, seed: int = 0, *, kind: InstructionKind) -> Sequence[VlmPrompt]:
-    """Return the first prompts of a kind.
-
-    Args:
-        count: The number of prompts.
-        seed: Ignored, since the prompts are fixed; it affects the random numbers of sampled rows only.
-        kind: The kind of request.
-
-    Returns:
-        `count` prompts.
-
-    Raises:
-        ValueError: There are fewer prompts of the kind.
-    """
+    """Return the first prompts of a kind. The seed affects the random numbers of sampled rows only, since the prompts
+    are fixed."""
     known = prompts_by_kind()[kind]
     if not 1 <= count <= len(known):
         raise ValueError(f"--prompts: expected 1 to {len(known)} of a kind, got {count}, change it")
@@ -178,17 +151,9 @@ def real_prompts(count: int, seed: int = 0, *, kind: InstructionKind) -> Sequenc
 
 
 def evaluation_prompts(count: int, seed: int = 0) -> list[EvaluationPrompt]:
-    """Return the prompts of a sweep, alternating over the kinds, so that the first few show many kinds.
-
-    Only the user's turns are used, since a sweep generates the answers to earlier turns itself.
-
-    Args:
-        count: The number of prompts, limited by the number that exist.
-        seed: Chooses the first prompt.
-
-    Returns:
-        The prompts, whose category is their kind.
-    """
+    """Return the prompts of a sweep, at most `count`, alternating over the kinds, their category, so that the first few
+    show many kinds. The seed chooses the first. Only the user's turns are used, since a sweep generates the answers to
+    earlier turns itself."""
     by_kind = prompts_by_kind()
     mixed = [(kind, number, by_kind[kind][number]) for number in range(REAL_COUNT) for kind in INSTRUCTION_KINDS]
     first = seed * count % len(mixed)
@@ -200,19 +165,8 @@ def evaluation_prompts(count: int, seed: int = 0) -> list[EvaluationPrompt]:
 
 
 def encode(processor: Any, prompts: Sequence[VlmPrompt]) -> dict[str, Tensor]:
-    """Encode a batch of prompts through the chat template, padded on the left.
-
-    Args:
-        processor: The model's processor; of a text-only model its tokenizer.
-        prompts: The requests.
-
-    Returns:
-        The inputs of `generate`.
-
-    Raises:
-        ValueError: A text holds the image placeholder, a tokenizer was given pictures, or a conversation has no chat
-            template to separate the speakers.
-    """
+    """Encode a batch of prompts through the chat template, padded on the left, as inputs of `generate`. The processor
+    of a text-only model is its tokenizer."""
     if not getattr(processor, "chat_template", None) and (prompt := next((p for p in prompts if p.history), None)):
         turns = 1 + sum(role == "user" for role, _ in prompt.history)
         raise ValueError(
@@ -229,27 +183,16 @@ def encode(processor: Any, prompts: Sequence[VlmPrompt]) -> dict[str, Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class VlmTask:
-    """A kind of request in a bench.
-
-    Attributes:
-        name: The name in tables.
-        make: A function of (count, seed) that returns the requests.
-        new_tokens: The longest answer.
-        natural: Answers end where the model ends them; otherwise the end-of-text token is suppressed.
-        pictures: The pictures per request.
-        times: A multiple of the bench's number of prompts; short answers need more prompts for a steady median.
-        most: The number of requests that exist; None for any number.
-        only: The only model of the zoo that was trained for it, "" for any model.
-    """
+    """A kind of request in a bench."""
 
     name: str
-    make: Callable[[int, int], Sequence[VlmPrompt]]
-    new_tokens: int
-    natural: bool = True
-    pictures: int = 1
-    times: int = 1
-    most: int | None = None
-    only: str = ""
+    make: Callable[[int, int], Sequence[VlmPrompt]]  # a function of (count, seed)
+    new_tokens: int  # the longest answer
+    natural: bool = True  # answers end where the model ends them; otherwise the end-of-text token is suppressed
+    pictures: int = 1  # per request
+    times: int = 1  # a multiple of the bench's number of prompts; short answers need more prompts for a steady median
+    most: int | None = None  # the number of requests that exist; None for any number
+    only: str = ""  # the only model of the zoo that was trained for it, "" for any model
 
 
 CAPTIONS = VlmTask("captions", held_out, 128)
@@ -269,17 +212,8 @@ ALBUMS = tuple(
 def encode_turns(
     processor: Any, turns: Sequence[str], answers: Sequence[str], pictures: tuple[Image, ...]
 ) -> dict[str, Tensor]:
-    """Return the inputs of `generate` for the last turn of a conversation; pictures are shown before the first turn.
-
-    Args:
-        processor: The model's processor or tokenizer.
-        turns: The user's turns.
-        answers: The answers to all turns but the last.
-        pictures: The pictures.
-
-    Raises:
-        ValueError: As for `encode`, or a picture is invalid (`ImageError`).
-    """
+    """Return the inputs of `generate` for the last turn of a conversation, after the answers to all others; pictures
+    are shown before the first turn. An invalid picture is an `ImageError`."""
     history = [
         part
         for turn, answer in zip(turns[:-1], answers, strict=False)

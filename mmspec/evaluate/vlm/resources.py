@@ -29,34 +29,21 @@ _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 @dataclass(frozen=True, slots=True)
 class VlmDrafterSpec:
-    """A drafter that the command line offers.
+    """A drafter that the command line offers."""
 
-    Attributes:
-        title: Its name in tables.
-        make: A function that builds it from the resources.
-        part: Its name in the zoo, None where it has none.
-        public: Whether users may choose it; the others serve the benches.
-        target: The zoo's model that it belongs to, "" for any.
-    """
-
-    title: str
+    title: str  # in tables
     make: Callable[[VlmResources], Any]
-    part: str | None = None
-    public: bool = True
-    target: str = ""
+    part: str | None = None  # its name in the zoo, None where it has none
+    public: bool = True  # whether users may choose it; the others serve the benches
+    target: str = ""  # the zoo's model that it belongs to, "" for any
 
 
 @dataclass(frozen=True, slots=True)
 class _ZooParts:
-    """The parts of a method whose weights come from the zoo.
-
-    Attributes:
-        resources: The target and the models of the zoo that belong to it.
-        name: The weights in the zoo, "" for none.
-    """
+    """The parts of a method whose weights come from the zoo."""
 
     resources: VlmResources
-    name: str = ""
+    name: str = ""  # of the weights in the zoo, "" for none
 
     @property
     def model(self) -> Any:
@@ -127,46 +114,36 @@ def drafter_names(model: str = "vlm") -> list[str]:
 
 
 def unknown_drafter(name: str) -> str:
-    """Return the error message for a name that is not a drafter."""
     names = ", ".join(drafter_names())
     return f"--drafter: expected one of {names} or a folder with a saved drafter, got {name!r}, pick one of these"
 
 
 def title_of(name: str) -> str:
-    """Return the title of a drafter in tables."""
     spec = drafter_specs().get(name)
     return name if spec is None else spec.title
 
 
 @dataclass(slots=True)
 class VlmResources(Resources):
-    """A model for text, its processor and its drafters.
-
-    Attributes:
-        model: The target.
-        processor: The model's processor; of a text-only model its tokenizer.
-        name: The name of the model in tables.
-        zoo: Its name in the zoo, whose drafters fit; "" for other models.
-    """
+    """A model for text, its processor and its drafters."""
 
     model: Any
-    processor: Any
-    name: str
-    zoo: str = "vlm"
+    processor: Any  # of a text-only model its tokenizer
+    name: str  # in tables
+    zoo: str = "vlm"  # its name in the zoo, whose drafters fit; "" for other models
 
     @property
     def is_zoo(self) -> bool:
-        """Whether it is the zoo's VLM, the target of most of the zoo's drafters."""
+        """Return whether it is the zoo's VLM, the target of most of the zoo's drafters."""
         return self.zoo == "vlm"
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The tokenizer; for a text-only model it is the processor itself."""
+        """Return the tokenizer; for a text-only model it is the processor itself."""
         return getattr(self.processor, "tokenizer", self.processor)
 
     @property
     def takes_pictures(self) -> bool:
-        """Whether prompts may show pictures."""
         return not isinstance(self.processor, PreTrainedTokenizerBase)
 
     def place(self, placement: Placement) -> None:
@@ -176,11 +153,7 @@ class VlmResources(Resources):
         Placement(placement.device).moved(self.model)
 
     def zoo_part(self, name: str) -> Any:
-        """Return a model of the zoo that belongs to this model.
-
-        Raises:
-            ValueError: It belongs to another model.
-        """
+        """Return a model of the zoo that belongs to this model."""
         if target_of(name) != self.zoo:
             raise ValueError(
                 f"expected the zoo's model, which {name!r} was trained for, got {self.name}, "
@@ -208,18 +181,8 @@ class VlmResources(Resources):
 
 
 def open_target(spec: str, dtype: str = AUTO) -> VlmResources:
-    """Open the model that a bench decodes with.
-
-    Args:
-        spec: A name in TARGETS, a folder, or a hub id, the only case that uses the network.
-        dtype: The precision, such as "bfloat16"; "auto" for float32 of the zoo's models, and for that of other files.
-
-    Returns:
-        The model with its processor.
-
-    Raises:
-        ValueError: The text has another form, or there is no such model.
-    """
+    """Open the model that a bench decodes with: a name in TARGETS, a folder, or a hub id, the only case that uses the
+    network. The precision "auto" is float32 for the zoo's models, and that of other files."""
     if spec in TARGETS:
         return zoo_resources(spec, "float32" if dtype == AUTO else dtype)
     return published_resources(spec, _is_local(spec), dtype)
@@ -234,19 +197,13 @@ def _is_local(spec: str) -> bool:
 
 
 def zoo_resources(name: str = "vlm", dtype: str = "float32") -> VlmResources:
-    """Open the zoo's model of this name in a precision."""
     model, processor = zoo.load(name)
     return VlmResources(cast_weights(model, getattr(torch, dtype)), processor, _described(f"zoo {name}", model), name)
 
 
 def published_resources(spec: str, local: bool, dtype: str = "auto") -> VlmResources:
-    """Open a transformers model from a folder or a hub id.
-
-    Args:
-        spec: The folder or the hub id.
-        local: Use local files only.
-        dtype: The precision, "auto" for that of the files.
-    """
+    """Open a transformers model from a folder or a hub id, with local files only if `local`. The precision "auto" is
+    that of the files."""
     from transformers import AutoProcessor
 
     # the processor of a text-only model is its tokenizer; read first, since it refuses a checkpoint with its own code

@@ -30,7 +30,6 @@ Inputs = Mapping[str, Tensor]
 
 
 def cases(resources: VlmResources, setting: VlmSetting) -> list[dict]:
-    """Return the inputs of every batch of a setting."""
     prompts = list(setting.task.make(setting.prompts, setting.seed))
     return [inputs_on(encode(resources.processor, group), resources.model) for group in setting.batches(prompts)]
 
@@ -43,17 +42,14 @@ def sampling_arguments(temperature: float) -> dict:
 
 
 def end_tokens(model: nn.Module) -> list[int]:
-    """Return the ids that end a text of this model."""
     ends = model.generation_config.eos_token_id
     return [] if ends is None else list(ends) if isinstance(ends, list | tuple) else [ends]
 
 
 def ending_arguments(model: nn.Module, natural: bool) -> dict:
-    """Return the arguments of `generate` that let a model end its text, or prevent that.
-
-    The end-of-text token is suppressed: merely not stopping there would continue with text unlike any training data.
-    The processor that suppresses it ignores the prefix, so it costs every method a call per pass.
-    """
+    """Return the arguments of `generate` that let a model end its text, or prevent that. The end-of-text token is
+    suppressed, since merely not stopping there would continue with text unlike any training data. The processor that
+    suppresses it ignores the prefix, so it costs every method a call per pass."""
     ends = end_tokens(model)
     return {} if natural else {"eos_token_id": None, **({"suppress_tokens": ends} if ends else {})}
 
@@ -90,7 +86,6 @@ def timed_runner(method: VlmMethod, resources: VlmResources, setting: VlmSetting
 
 
 def run_ours(model: nn.Module, inputs: Inputs, seed: int, drafter: object, rule: str, **generation: object) -> TimedRun:
-    """Time a request through the engine."""
     began = clock(model.device)
     out = mmspec.generate(model, drafter=drafter, rule=rule, seed=seed, return_dict=True, **inputs, **generation)
     seconds = clock(model.device) - began
@@ -142,11 +137,8 @@ def _until_end(row: tuple[int, ...], ends: list[int]) -> tuple[int, ...]:
 @torch.no_grad()
 def certainty(timed: TimedSetting) -> dict:
     """Return the certainty of the target over the tokens of each case's first run that transformers completed.
-
-    Returns:
-        `top1_probability`: the target's mean largest probability at temperature 1. `answer_share`: where the end token
-            is suppressed, the share of tokens before the target would most probably have ended its answer; else None.
-    """
+    `top1_probability` is the target's mean largest probability at temperature 1. Where the end token is suppressed,
+    `answer_share` is the share of tokens before the target would most probably have ended its answer; else None."""
     model, natural = timed.resources.model, timed.setting.task.natural
     ends = torch.tensor(end_tokens(model), dtype=torch.long, device=model.device)
     top1, inside = [], []
@@ -172,17 +164,8 @@ def preference(timed: TimedSetting, case: int, peer: str) -> Margin:
 
 @torch.no_grad()
 def margins(model: nn.Module, inputs: Mapping[str, Tensor], output: Sequence[Sequence[int]], natural: bool) -> Margin:
-    """Run the target once over a text and return how near to a tie each of its tokens was.
-
-    Args:
-        model: The target.
-        inputs: The prompts, as `generate` takes them.
-        output: The tokens of every row.
-        natural: Treat end tokens like all others.
-
-    Returns:
-        A function of (row, place, other token): the logit of the row's own token less that of the other token.
-    """
+    """Run the target once over the tokens of every row of an output and return a function of (row, place, other token):
+    the logit of the row's own token less that of the other token. `natural` treats end tokens like all others."""
     logits = _logits(model, inputs, _padded(output, model.device))
     if not natural:
         ends = torch.tensor(end_tokens(model), dtype=torch.long, device=model.device)
@@ -208,10 +191,8 @@ def _logits(model: nn.Module, inputs: Mapping[str, Tensor], new: Tensor) -> Tens
 
 
 def _logits_at_once(model: nn.Module, inputs: Mapping[str, Tensor], new: Tensor) -> Tensor:
-    """Return the logits in a single pass with explicit positions.
-
-    For classes that would otherwise place the tokens by the positions of their last request.
-    """
+    """Return the logits in a single pass with explicit positions, for classes that would otherwise place the tokens by
+    the positions of their last request."""
     parts = take_apart(model)
     pictures = torch.isin(new, torch.tensor(parts.placeholders, device=new.device))  # placeholders without a picture
     full, answer = with_answers(dict(inputs), new.masked_fill(pictures, end_tokens(model)[0]).tolist(), 0)

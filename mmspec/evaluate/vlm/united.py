@@ -34,16 +34,9 @@ def run_columns(results: Sequence[Sequence[Attempt]]) -> dict[str, list]:
 
 
 def ratio_fields(peer: Sequence[dict], own: Sequence[dict]) -> dict:
-    """Compare the rows of a method with those of transformers, task by task.
-
-    Args:
-        peer: The rows of transformers, with `runs`.
-        own: The rows of the method.
-
-    Returns:
-        `total_speedup_vs_hf`: the ratio of the total seconds per token. `decode_speedup_vs_hf`: the median ratio after
-            the prefill. `decode_spread_vs_hf`: its 10th and 90th percentile.
-    """
+    """Compare the rows of a method with those of transformers, which have `runs`, task by task. `total_speedup_vs_hf`
+    is the ratio of the total seconds per token. `decode_speedup_vs_hf` is the median ratio after the prefill, and
+    `decode_spread_vs_hf` its 10th and 90th percentile."""
     decoding = _ratios(peer, own, "decode_")
     return {
         "total_speedup_vs_hf": _total_ratio(peer, own),
@@ -79,7 +72,6 @@ def united(config: VlmBenchConfig, rows: Sequence[dict]) -> list[dict]:
 
 
 def _together(name: str, group: Sequence[dict], groups: dict[str, list[dict]]) -> dict:
-    """Return the row of a method."""
     first, runs = group[0], completed(_attempts(group))
     whole = {base: _ratios(groups[key], group) for base, key in (("hf", PEER), ("ar", PLAIN))}
     exact = [row["exact"] for row in group if row["exact"] is not None]
@@ -181,15 +173,8 @@ FIGURES = {"speedup_vs_hf": "x transformers", "accept_length": "accept length"}
 
 
 def kind_grids(rows: Sequence[dict], together: str) -> tuple[Grid, ...]:
-    """Return a table of methods by kind for each batch, temperature and field in FIGURES.
-
-    Args:
-        rows: All rows of a bench.
-        together: The task of the rows over all kinds, for the last column.
-
-    Returns:
-        The tables.
-    """
+    """Return a table of methods by kind for each batch, temperature and field in FIGURES; its last column is the task
+    `together` over all kinds."""
     grids = []
     for (batch, temperature), group in _settings(rows):
         where = f"batch {batch}, T = {temperature:g}"

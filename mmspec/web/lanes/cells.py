@@ -30,8 +30,6 @@ class RecordingDrafter:
 
 
 class RecordingDraftState:
-    """The state of a `RecordingDrafter`."""
-
     def __init__(self, recorder: RecordingDrafter, state: DraftState):
         self.recorder, self.state = recorder, state
 
@@ -96,10 +94,8 @@ def _drafted(draft: Draft | None, filled: int, total: int) -> set[int]:
 
 
 def layout(pipe: BasePipeline) -> tuple[int, int, Callable[[int], tuple[int, int]]]:
-    """Return the rows and columns of the grid, and a function from a value to its row and column.
-
-    Ends of rows, which lie outside the grid, are placed at its edge. The frames of a video lie beside each other.
-    """
+    """Return the rows and columns of the grid, and a function from a value to its row and column. Ends of rows, which
+    lie outside the grid, are placed at its edge. The frames of a video lie beside each other."""
     geometry = getattr(pipe.model, "geometry", None)
     if geometry is None:
         side = math.isqrt(pipe.model.total if hasattr(pipe.model, "total") else pipe.model.transformer.config.tokens)

@@ -27,19 +27,14 @@ def missing_models() -> str | None:
 
 
 def has_video_tokens() -> bool:
-    """Whether the zoo has its model of video tokens."""
     from mmspec import zoo
 
     return VIDEO_TOKENS in zoo.names()
 
 
 def offered(model: str, law: str) -> dict[str, str]:
-    """Return the decodings of a model of the zoo whose weights are available: the titles by text form.
-
-    Args:
-        model: "t2i", "mar", "car" or "video/tokens".
-        law: "exact" or "relaxed".
-    """
+    """Return the "exact" or "relaxed" decodings of "t2i", "mar", "car" or "video/tokens" whose weights are available:
+    the titles by text form."""
     from mmspec.evaluate.model_kinds import CODES, CONTINUOUS_MODELS
 
     if model in CONTINUOUS_MODELS:
@@ -62,10 +57,8 @@ def offered(model: str, law: str) -> dict[str, str]:
 
 
 def _continuous(model: str, kind: str, exact: bool) -> Iterator[tuple[str, str]]:
-    """Yield text forms and titles: relaxed methods with a setting that makes them exact, then the other methods.
-
-    A method appears once for each choice of its first setting, or for each rule.
-    """
+    """Yield text forms and titles: relaxed methods with a setting that makes them exact, then the other methods. A
+    method appears once for each choice of its first setting, or for each rule."""
     from mmspec.evaluate.continuous.resources import rule_names
 
     known = [method for method in methods("continuous", "decoding", models=kind) if _is_here(method, model)]
@@ -95,7 +88,6 @@ def continuous_call(text: str, kind: str) -> tuple[MethodCall, str]:
 
 
 def _is_here(method: MethodInfo, model: str) -> bool:
-    """Whether the zoo has the weights that a method needs for a model."""
     from mmspec import zoo
 
     return all(f"{model}/{part}" in zoo.names() for part in method.needs)

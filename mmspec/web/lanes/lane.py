@@ -17,39 +17,25 @@ WARM_ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class LaneRound:
-    """A round of a lane.
+    """A round of a lane."""
 
-    Attributes:
-        seconds: The time of the lane up to the end of the round.
-        marks: Indices or pieces of text by kind: "accepted" drafts, "corrected" drafts, the target's "own" values
-            without a draft, and all "drafted" values.
-        accepted: The number of accepted drafts.
-    """
-
-    seconds: float
+    seconds: float  # the time of the lane up to the end of the round
+    # Indices or pieces of text by kind: "accepted" drafts, "corrected" drafts, the target's "own" values without a
+    # draft, and all "drafted" values.
     marks: dict[str, list]
-    accepted: int
+    accepted: int  # the number of accepted drafts
 
 
 @dataclass(slots=True)
 class Lane:
-    """A request under a decoding.
+    """A request under a decoding."""
 
-    Attributes:
-        title: The name of the decoding.
-        rounds: The rounds so far.
-        seconds: The time of the whole call so far, with the decoding of pixels.
-        stats: The statistics; None before the start.
-        finished: Whether the output is complete.
-        stopped: The reason why the request ended early, None without an error.
-    """
-
-    title: str
+    title: str  # the name of the decoding
     rounds: list[LaneRound] = field(default_factory=list)
-    seconds: float = 0.0
-    stats: Stats | None = None
-    finished: bool = False
-    stopped: str | None = None
+    seconds: float = 0.0  # of the whole call so far, with the decoding of pixels
+    stats: Stats | None = None  # None before the start
+    finished: bool = False  # the output is complete
+    stopped: str | None = None  # the reason why the request ended early, None without an error
 
     @contextmanager
     def timed(self) -> Iterator[None]:
@@ -62,12 +48,10 @@ class Lane:
 
     @property
     def ended(self) -> bool:
-        """Whether the lane has ended."""
         return self.finished or self.stopped is not None
 
     @property
     def decode_seconds(self) -> float:
-        """The time without the prefill."""
         return self.seconds - (self.stats.prefill_s if self.stats else 0.0)
 
 
@@ -77,14 +61,8 @@ RoundMarks = Callable[["DecodingRun"], tuple[dict[str, list], int]]
 
 
 def run_lane(lane: Lane, start: Start, note: RoundMarks, seconds: float) -> Iterator[DecodingRun]:
-    """Decode to the end, or to the first round after `seconds`; yield after every round.
-
-    Args:
-        lane: The lane to fill.
-        start: Starts the request.
-        note: Function from a run to the marks of its last round and the number of accepted drafts. It is not timed.
-        seconds: The time limit.
-    """
+    """Decode to the end, or to the first round after `seconds`; yield after every round. `note` turns a run into the
+    marks of its last round and the number of accepted drafts. It is not timed."""
     import torch
 
     with lane.timed(), torch.no_grad():
@@ -114,16 +92,9 @@ def run_pair(
     warmed: Sequence[Start] | None = None,
     finish: Callable[[L, DecodingRun], None] | None = None,
 ) -> Iterator[tuple[L, L]]:
-    """Decode the first lane and then the second; yield both after every round.
-
-    Args:
-        pair: The plain and the fast lane.
-        starts: Functions that start the request of each lane.
-        marks_of: Function from a lane to the function of its marks.
-        seconds: The time limit of each lane.
-        warmed: The starts to warm up with, None for both.
-        finish: Writes the output of a finished lane, within its time; both lanes are yielded again after it.
-    """
+    """Decode the plain lane and then the fast lane, each for at most `seconds`; yield both after every round. Both
+    starts are `warmed` up by default. `finish` writes the output of a finished lane, within its time; both lanes are
+    yielded again after it."""
     for start in starts if warmed is None else warmed:
         warm_up(start)
     for lane, start in zip(pair, starts, strict=True):

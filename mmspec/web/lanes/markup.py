@@ -19,7 +19,6 @@ ROUTES = {
 
 
 def block_tiles(lane: Lane) -> str:
-    """Return a list with a tile for each block."""
     tiles = []
     for one in lane.rounds:
         for number, name, score in one.marks["blocks"]:
@@ -50,16 +49,9 @@ def lanes(
     captions: Sequence[str] = (),
     code: str = "",
 ) -> str:
-    """Return lanes beside each other.
-
-    Args:
-        parts: Each lane with its output as HTML.
-        unit: The name of their values, such as "tokens".
-        replay: Whether the lanes are finished, so that the page may replay them.
-        legend: Names in LEGEND.
-        captions: A sentence below each lane, which says where to look.
-        code: A Python program of the same request, "" for none.
-    """
+    """Return lanes beside each other, each with its output as HTML. Only finished lanes may `replay`. The legend has
+    names in LEGEND; a caption below each lane says where to look. `code` is a Python program of the same request, ""
+    for none."""
     longest = max((lane.seconds for lane, _ in parts), default=0.0)
     texts = [*captions, *[""] * (len(parts) - len(captions))]
     pair = "".join(_lane(lane, inner, unit, text) for (lane, inner), text in zip(parts, texts, strict=True))
@@ -70,7 +62,6 @@ def lanes(
 
 
 def caption(text: str) -> str:
-    """Return a sentence below a picture, which says where to look."""
     return f'<p class="mm-caption">{escape(text)}</p>'
 
 
@@ -139,14 +130,8 @@ def text(lane: Lane) -> str:
 
 
 def grid(lane: Lane, rows: int, columns: int, place: Callable[[int], tuple[int, int]]) -> str:
-    """Return the cells of a picture, each at the round that fills it. Drafts are shown during their round.
-
-    Args:
-        lane: The lane.
-        rows: The rows of the grid.
-        columns: The columns of the grid.
-        place: Function from a cell to its row and column.
-    """
+    """Return the cells of a picture, each at the round that fills it. Drafts are shown during their round. `place`
+    gives the row and column of a cell."""
     paths, before = [], 0.0
     for one in lane.rounds:
         for name in ("accepted", "corrected", "own"):
@@ -168,7 +153,6 @@ def _squares(cells: Sequence[int], place: Callable[[int], tuple[int, int]]) -> s
 
 
 def key(names: Iterable[str]) -> str:
-    """Return the legend of the colours."""
     entries = "".join(f'<span><i class="mm-dot {name}"></i>{LEGEND[name]}</span>' for name in names)
     return f'<p class="mm-legend">{entries}</p>' if entries else ""
 
@@ -208,14 +192,8 @@ def times(plain: Lane, fast: Lane) -> tuple[float, float]:
 
 
 def slower(plain: Lane, fast: Lane, unit: str, calls: tuple[int, int] | None = None) -> str:
-    """Return an amber sentence with the reason where the fast lane was slower, "" where it was not.
-
-    Args:
-        plain: The plain lane.
-        fast: The fast lane.
-        unit: The name of their values.
-        calls: The calls of the diffusion head in both lanes, where drafts save head calls and not passes.
-    """
+    """Return an amber sentence with the reason where the fast lane was slower, "" where it was not. `calls` are those
+    of the diffusion head in both lanes, where drafts save head calls and not passes."""
     whole, _ = times(plain, fast)
     if whole >= 1:
         return ""
@@ -233,15 +211,8 @@ def slower(plain: Lane, fast: Lane, unit: str, calls: tuple[int, int] | None = N
 
 
 def headline(plain: Lane, fast: Lane, same: bool | None, unit: str, calls: tuple[int, int] | None = None) -> str:
-    """Return a sentence on the speed and the outputs, below an amber sentence where the fast lane was slower.
-
-    Args:
-        plain: The plain lane.
-        fast: The fast lane.
-        same: Whether all values are equal; None where that is not known.
-        unit: The name of their values.
-        calls: The calls of the diffusion head in both lanes, where drafts save head calls.
-    """
+    """Return a sentence on the speed and the outputs, below that of `slower`. `same` says whether all values are equal;
+    None where that is not known."""
     whole, decoded = times(plain, fast)
     speed = f"{whole:.2f} times the speed of plain decoding end to end, {decoded:.2f} times after the prefill"
     if same and fast.stats.exact:
@@ -261,7 +232,6 @@ def headline(plain: Lane, fast: Lane, same: bool | None, unit: str, calls: tuple
 
 
 def table(parts: Sequence[Mapping[str, Any]], unit: str) -> str:
-    """Return the figures of lanes as a table."""
     rows = {
         "values": (unit, ",d"),
         "seconds": ("seconds, end to end", ".2f"),
@@ -282,12 +252,7 @@ def table(parts: Sequence[Mapping[str, Any]], unit: str) -> str:
 
 
 def status(text: str, state: str = "idle", value: float | None = None) -> str:
-    """Return the status line.
-
-    Args:
-        text: The status.
-        state: "idle", "running", "done", "cancelled" or "refused".
-        value: The progress from 0 to 1; None draws no bar.
-    """
+    """Return the status line: its state is "idle", "running", "done", "cancelled" or "refused", its progress from 0 to
+    1, None without a bar."""
     bar = "" if value is None else f'<progress max="1" value="{value:.3f}" aria-label="progress"></progress>'
     return f'<p class="mm-status" role="status" data-state="{state}">{escape(text)}{bar}</p>'

@@ -26,58 +26,38 @@ CELL_PER_PASS = {"mar": {"num_iter": 64}}  # as many passes as cells: published 
 
 @dataclass(slots=True)
 class PictureLane(Lane):
-    """A lane that ends in an image or a video.
+    """A lane that ends in an image or a video."""
 
-    Attributes:
-        output: The PIL image, or the frames of a video as uint8 [F, H, W, 3]; None before the end.
-        values: The values to compare: the tokens, or the frames of a video of blocks.
-        head_calls: The number of calls of the diffusion head, None for models without a head.
-        blocks: The number of blocks of the whole video.
-    """
-
-    output: Any = None
-    values: Any = None
-    head_calls: int | None = None
-    blocks: int = 0
+    output: Any = None  # the PIL image, or the frames of a video as uint8 [F, H, W, 3]; None before the end
+    values: Any = None  # the values to compare: the tokens, or the frames of a video of blocks
+    head_calls: int | None = None  # calls of the diffusion head, None for models without a head
+    blocks: int = 0  # of the whole video
 
     @property
     def ended(self) -> bool:
-        """Whether the lane has ended."""
         return self.output is not None or self.stopped is not None
 
 
 @dataclass(frozen=True, slots=True)
 class PictureRequest:
-    """A request of both lanes.
-
-    Attributes:
-        pipe: The pipeline.
-        condition: The prompt or the class of the image or video.
-        fast: The arguments of the fast lane beside `plain`.
-        title: The title of the fast lane.
-        seed: The seed of both lanes.
-        plain: The arguments of both lanes.
-        code: A Python program that gives the output of the fast lane.
-        unknown: The words of the prompt that the model does not know.
-    """
+    """A request of both lanes."""
 
     pipe: Any
-    condition: Any
-    fast: Mapping[str, Any]
-    title: str
-    seed: int
-    plain: Mapping[str, Any] = field(default_factory=dict)
-    code: str = ""
-    unknown: tuple[str, ...] = ()
+    condition: Any  # the prompt or the class of the image or video
+    fast: Mapping[str, Any]  # the arguments of the fast lane beside `plain`
+    title: str  # of the fast lane
+    seed: int  # of both lanes
+    plain: Mapping[str, Any] = field(default_factory=dict)  # the arguments of both lanes
+    code: str = ""  # a Python program that gives the output of the fast lane
+    unknown: tuple[str, ...] = ()  # the words of the prompt that the model does not know
 
     @property
     def draws_blocks(self) -> bool:
-        """Whether the request is for a video of blocks."""
         return "blocks" in self.plain
 
     @property
     def frames(self) -> int:
-        """The number of frames of a model of tokens; an image is a single frame."""
+        """Return the number of frames of a model of tokens; an image is a single frame."""
         return getattr(getattr(self.pipe.model, "geometry", None), "frames", 1)
 
     def start(self, **fast: Any) -> DecodingRun:
@@ -89,18 +69,7 @@ class PictureRequest:
 
 
 def picture_lanes(request: PictureRequest, seconds: float) -> Iterator[tuple[PictureLane, PictureLane]]:
-    """Decode both lanes; yield them after every round. The last lanes have outputs.
-
-    Args:
-        request: The request.
-        seconds: The time limit of each lane.
-
-    Yields:
-        The plain and the fast lane.
-
-    Raises:
-        ValueError: The pipeline, the decoding or the router does not support the request.
-    """
+    """Decode both lanes, each for at most `seconds`; yield them after every round. The last lanes have outputs."""
     if not request.draws_blocks and request.pipe.model.no_pixels:
         raise ValueError(request.pipe.model.no_pixels)
     pair = PictureLane("plain decoding"), PictureLane(request.title)
@@ -129,7 +98,6 @@ def _finish(request: PictureRequest, lane: PictureLane, run: DecodingRun) -> Non
 
 
 def _block_marks(lane: PictureLane, run: DecodingRun) -> Marks:
-    """Return the marks of the last block."""
     lane.blocks = run.target.request.blocks
     records = run.stats.records[0] if run.stats.records else []
     if not records or run.target.errors:
@@ -140,13 +108,14 @@ def _block_marks(lane: PictureLane, run: DecodingRun) -> Marks:
 
 
 def score(record: BlockRecord) -> float | None:
-    """Return the lowest score of the frames of a draft, or of the model's own block without a draft; None if not finite."""
+    """Return the lowest score of the frames of a draft, or of the model's own block without a draft; None if not
+    finite."""
     frames = record.scores if record.scores is not None else record.own_scores
     return None if not frames or not all(map(math.isfinite, frames)) else min(frames)
 
 
 def identical(plain: PictureLane, fast: PictureLane) -> bool:
-    """Whether both lanes are finished and equal in every value, bit for bit."""
+    """Return whether both lanes are finished and equal in every value, bit for bit."""
     done = plain.values is not None and fast.values is not None
     return done and plain.values.shape == fast.values.shape and bool((plain.values == fast.values).all())
 
@@ -159,19 +128,8 @@ def image_request(
     seed: int,
     domain: str = "image",
 ) -> PictureRequest:
-    """Return the request of an image, or of a video of tokens.
-
-    Args:
-        resources: The model.
-        prompt: A prompt, or a class.
-        decoding: The text form of the decoding.
-        plain: The arguments of both lanes, such as the temperature.
-        seed: The seed.
-        domain: "image", or "video" for a video of tokens.
-
-    Raises:
-        ValueError: The model knows no word of the prompt, or the decoding is unknown.
-    """
+    """Return the request of an image, or of a video of tokens (domain "video"), from a prompt or a class and the text
+    form of the decoding. `plain` are the arguments of both lanes, such as the temperature."""
     from mmspec.evaluate.continuous.resources import ContinuousResources
 
     (condition,) = resources.pipeline_prompts([prompt])
@@ -196,15 +154,8 @@ def image_request(
 
 
 def video_request(resources: VideoResources, prompt: str, threshold: float, blocks: int, seed: int) -> PictureRequest:
-    """Return the request of a video of blocks.
-
-    Args:
-        resources: The model, its drafter and its reward.
-        prompt: The prompt.
-        threshold: The least score of an accepted block; infinity accepts none, and the video is the model's own.
-        blocks: The number of blocks.
-        seed: The seed.
-    """
+    """Return the request of a video of blocks. The threshold is the least score of an accepted block; infinity accepts
+    none, and the video is the model's own."""
     from mmspec.evaluate.video.resources import decoding_of
 
     call = decoding_of("sdvg", resources, {"threshold": threshold})

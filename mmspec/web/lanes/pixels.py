@@ -46,7 +46,6 @@ def difference(plain: Image, fast: Image) -> tuple[str, Image | None]:
 
 
 def difference_view(plain: Image, fast: Image) -> str:
-    """Return `difference` as HTML."""
     sentence, pixels = difference(plain, fast)
     text = escape(f"{SIDES} {sentence}")
     picture = "" if pixels is None else embedded(enlarged(pixels), "where the pictures differ, white most")
@@ -60,24 +59,13 @@ def sampled_view() -> str:
 
 
 def embedded(picture: Image, text: str) -> str:
-    """Return an `img` with the picture inside.
-
-    Args:
-        picture: The picture.
-        text: Its description.
-    """
+    """Return an `img` with the picture inside, described by a text."""
     data = base64.b64encode(encode_image(picture, "PNG")).decode("ascii")
     return f'<img class="mm-picture" alt="{escape(text)}" src="data:image/png;base64,{data}">'
 
 
 def animation(frames: np.ndarray, fps: float, text: str) -> str:
-    """Return an `img` that plays frames.
-
-    Args:
-        frames: The frames, uint8 [F, H, W, 3].
-        fps: The frames per second.
-        text: Their description.
-    """
+    """Return an `img` that plays frames uint8 [F, H, W, 3], described by a text."""
     from PIL import Image
 
     first, *more = (enlarged(Image.fromarray(frame)) for frame in frames)

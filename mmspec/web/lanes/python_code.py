@@ -11,17 +11,8 @@ GIF_MS = 125  # milliseconds of a frame
 def caption_code(
     text: str, drafter: str, part: str | None, *, relaxed: bool, sampling: Mapping[str, Any], seed: int, tokens: int
 ) -> str:
-    """Return the program of a caption.
-
-    Args:
-        text: The question.
-        drafter: The name of the drafter, for drafters without weights.
-        part: The name of its weights in the zoo, None for a drafter without weights.
-        relaxed: Whether typical acceptance is the rule.
-        sampling: The arguments of `generate` that set the temperature.
-        seed: The seed.
-        tokens: The longest answer.
-    """
+    """Return the program of a caption. `part` is the name of the drafter's weights in the zoo, None for a drafter
+    without weights. `relaxed` means typical acceptance. `sampling` sets the temperature for `generate`."""
     lines = ["import mmspec", "from mmspec.io.images import open_image"]
     lines += ["from mmspec.core.rules.typical import TypicalAcceptance"] if relaxed else []
     lines += ["", 'model, processor = mmspec.zoo.load("vlm")']
@@ -49,14 +40,8 @@ def caption_code(
 
 
 def picture_code(model: str, prompt: Any, arguments: Mapping[str, Any], *, is_video: bool = False) -> str:
-    """Return the program of an image or of a video of tokens.
-
-    Args:
-        model: The name of the pipeline in the zoo.
-        prompt: A prompt, or the number of a class.
-        arguments: The arguments of the pipeline. Decodings and rules are in their text form.
-        is_video: Whether all frames are saved, as a GIF.
-    """
+    """Return the program of an image or of a video of tokens, whose frames are saved as a GIF. The prompt may be the
+    number of a class. Decodings and rules among the arguments of the pipeline are in their text form."""
     lines = [
         "import mmspec",
         "",
@@ -71,13 +56,8 @@ def picture_code(model: str, prompt: Any, arguments: Mapping[str, Any], *, is_vi
 
 
 def block_code(prompt: str, threshold: float, arguments: Mapping[str, Any]) -> str:
-    """Return the program of a video of blocks.
-
-    Args:
-        prompt: The prompt.
-        threshold: The least score of an accepted block; infinity accepts none.
-        arguments: The other arguments of the pipeline.
-    """
+    """Return the program of a video of blocks. The threshold is the least score of an accepted block; infinity accepts
+    none."""
     return "\n".join(
         [
             "import mmspec",

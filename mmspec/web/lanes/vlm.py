@@ -21,25 +21,15 @@ EXACT, RELAXED = "exact", "relaxed"
 
 @dataclass(frozen=True, slots=True)
 class VlmLaneRequest:
-    """A question about a picture.
-
-    Attributes:
-        picture: The RGB picture.
-        text: The question.
-        drafter: The name of the drafter in `mmspec.evaluate.vlm.resources`.
-        law: "exact", or "relaxed" for typical acceptance.
-        temperature: The temperature; 0 is greedy.
-        seed: The seed.
-        tokens: The longest answer.
-    """
+    """A question about an RGB picture."""
 
     picture: Image
     text: str
-    drafter: str = "dspark"
-    law: str = EXACT
-    temperature: float = 0.0
+    drafter: str = "dspark"  # its name in `mmspec.evaluate.vlm.resources`
+    law: str = EXACT  # "exact", or "relaxed" for typical acceptance
+    temperature: float = 0.0  # 0 is greedy
     seed: int = 0
-    tokens: int = 192
+    tokens: int = 192  # the longest answer
 
     def code(self) -> str:
         """Return a Python program that gives the answer of the fast lane."""
@@ -59,31 +49,14 @@ class VlmLaneRequest:
 
 @dataclass(slots=True)
 class VlmLane(Lane):
-    """A lane of text.
+    """A lane of text."""
 
-    Attributes:
-        ids: The tokens of the answer so far.
-        text: Their text; the marks of the rounds are its pieces.
-    """
-
-    ids: list[int] = field(default_factory=list)
-    text: str = ""
+    ids: list[int] = field(default_factory=list)  # the tokens of the answer so far
+    text: str = ""  # their text; the marks of the rounds are its pieces
 
 
 def vlm_lanes(resources: VlmResources, request: VlmLaneRequest, seconds: float) -> Iterator[tuple[VlmLane, VlmLane]]:
-    """Decode the plain answer and then the drafted answer; yield both after every round.
-
-    Args:
-        resources: The model and its drafters.
-        request: The request.
-        seconds: The time limit of each lane.
-
-    Yields:
-        The plain and the fast lane.
-
-    Raises:
-        ValueError: The model or the drafter does not support the request.
-    """
+    """Decode the plain answer and then the drafted answer, each for at most `seconds`; yield both after every round."""
     from mmspec.evaluate.vlm.resources import title_of
 
     plain, drafted = VlmLane("plain decoding"), VlmLane(title_of(request.drafter))
@@ -107,7 +80,7 @@ def _start(resources: VlmResources, request: VlmLaneRequest, drafter: Any, law: 
 
 
 class _TextMarks:
-    """Add the tokens of each round to a lane; the marks of a round are its pieces of text."""
+    """Adds the tokens of each round to a lane; the marks of a round are its pieces of text."""
 
     def __init__(self, lane: VlmLane, tokenizer: Any):
         from mmspec.vlm.streaming import TextRuns
@@ -128,7 +101,7 @@ class _TextMarks:
 
 
 def identical(plain: VlmLane, fast: VlmLane) -> bool:
-    """Whether both lanes are finished and have the same tokens."""
+    """Return whether both lanes are finished and have the same tokens."""
     return plain.finished and fast.finished and plain.ids == fast.ids
 
 
@@ -140,11 +113,7 @@ def recommended() -> str:
 
 
 def offered(law: str) -> list[tuple[str, str]]:
-    """Return the titles and names of the drafters, the recommended drafter first.
-
-    Args:
-        law: "exact" or "relaxed".
-    """
+    """Return the titles and names of the "exact" or "relaxed" drafters, the recommended drafter first."""
     from mmspec.evaluate.vlm.resources import drafter_names, title_of
 
     best = [recommended(), "msd", "eagle"] if law == EXACT else ["recycling", "lookup", "msd"]

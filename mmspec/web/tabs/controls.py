@@ -32,19 +32,12 @@ STATIC = Path(__file__).parents[1] / "static"
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """The resources of the tabs.
-
-    Attributes:
-        model_cache: The models.
-        limits: The limits of requests.
-        runs: The only folder whose runs of `mmspec evaluate` are read.
-        uploads: The only folder whose pictures are read, the examples among them.
-    """
+    """The resources of the tabs."""
 
     model_cache: ModelCache
     limits: Limits
-    runs: Path
-    uploads: Path
+    runs: Path  # the only folder whose runs of `mmspec evaluate` are read
+    uploads: Path  # the only folder whose pictures are read, the examples among them
 
 
 def paced(items: Iterable[T], every: float = EVERY) -> Iterator[T]:
@@ -60,14 +53,8 @@ def paced(items: Iterable[T], every: float = EVERY) -> Iterator[T]:
 
 
 def handler(cleared: Sequence[Any]) -> Callable[[Callable[..., Iterator[tuple]]], Callable[..., Iterator[tuple]]]:
-    """Decorate a generator of outputs so that an error becomes a sentence and clears the result.
-
-    Args:
-        cleared: The values of the outputs after the status line, which remove an earlier result.
-
-    Returns:
-        A decorator. The sentence becomes the status line and the error for programs.
-    """
+    """Return a decorator of a generator of outputs: the sentence of an error becomes the status line and the error for
+    programs. The values `cleared`, of the outputs after the status line, remove an earlier result."""
 
     def decorate(work: Callable[..., Iterator[tuple]]) -> Callable[..., Iterator[tuple]]:
         @wraps(work)
@@ -109,7 +96,6 @@ def _sentence(error: Exception) -> str:
 
 
 def lanes_view(elem_id: str) -> gr.HTML:
-    """Build the view of the lanes."""
     return gr.HTML(EMPTY, elem_id=elem_id, js_on_load=read_text(STATIC / "replay.js"), container=False)
 
 
@@ -122,7 +108,6 @@ def record_view(elem_id: str) -> gr.JSON:
 def prompt_row(
     elem_id: str, examples: Sequence[str], limits: Limits, label: str = "Prompt", lines: int = 2
 ) -> gr.Textbox:
-    """Build a prompt with examples."""
     prompt = gr.Textbox(
         examples[0], label=label, lines=lines, max_length=limits.characters, elem_id=f"{elem_id}-prompt"
     )
@@ -143,11 +128,8 @@ def seed_row(value: int = 0) -> gr.Number:
 
 
 def law_switch(about: str) -> tuple[gr.Radio, gr.HTML]:
-    """Build the switch between exact and relaxed, and the warning below it for relaxed.
-
-    Args:
-        about: A sentence on the relaxed methods of the tab.
-    """
+    """Build the switch between exact and relaxed, and the warning below it for relaxed; `about` is a sentence on the
+    relaxed methods."""
     law = gr.Radio(
         list(LAWS), value="exact", label="Distribution of the fast lane: the model's own (exact), or relaxed"
     )
@@ -156,7 +138,6 @@ def law_switch(about: str) -> tuple[gr.Radio, gr.HTML]:
 
 
 def checked_law(law: Any) -> str:
-    """Return a checked value of the switch."""
     return checked_choice("law", law, LAWS)
 
 
@@ -169,7 +150,6 @@ def run_row(elem_id: str, text: str) -> tuple[gr.Button, gr.Button]:
 
 
 def status_line(elem_id: str) -> gr.HTML:
-    """Build the status line."""
     return gr.HTML(status(READY), elem_id=f"{elem_id}-status", container=False)
 
 

@@ -26,15 +26,10 @@ from mmspec.web.tabs.controls import (
 
 
 class LaneReport(ABC):
-    """Two lanes of a request as the outputs of a tab.
+    """Two lanes of a request as the outputs of a tab."""
 
-    Attributes:
-        unit: The name of the values, such as "tokens".
-        legend: The names of the marks in the legend, see `markup.LEGEND`.
-    """
-
-    unit: ClassVar[str]
-    legend: ClassVar[tuple[str, ...]] = ("accepted", "corrected", "own")
+    unit: ClassVar[str]  # the name of the values, such as "tokens"
+    legend: ClassVar[tuple[str, ...]] = ("accepted", "corrected", "own")  # see `markup.LEGEND`
 
     @abstractmethod
     def lanes(self, seconds: float) -> Iterator[tuple[Lane, Lane]]:
@@ -50,7 +45,7 @@ class LaneReport(ABC):
 
     @abstractmethod
     def same(self, plain: Lane, fast: Lane) -> bool:
-        """Whether both lanes are finished and have the same output."""
+        """Return whether both lanes are finished and have the same output."""
 
     @abstractmethod
     def summary(self) -> str:
@@ -101,19 +96,12 @@ class LaneReport(ABC):
 
 
 class LaneTab(ABC):
-    """A tab with a request, its result, and settings in a closed accordion.
+    """A tab with a request, its result, and settings in a closed accordion. On a wide screen the result is on the right
+    of the other two. On a phone the result is between them."""
 
-    On a wide screen the result is on the right of the other two. On a phone the result is between them.
-
-    Attributes:
-        id: The first part of the ids of its elements.
-        api: The name of its handler for programs.
-        button: The text of the button that starts.
-    """
-
-    id: ClassVar[str]
-    api: ClassVar[str]
-    button: ClassVar[str] = "Draw"
+    id: ClassVar[str]  # the first part of the ids of its elements
+    api: ClassVar[str]  # the name of its handler for programs
+    button: ClassVar[str] = "Draw"  # the text of the button that starts
 
     def __init__(self, page: PageContext):
         self.page = page
@@ -128,27 +116,19 @@ class LaneTab(ABC):
 
     @abstractmethod
     def connect(self, outputs: list[Any], cleared: list[Any]) -> None:
-        """Connect controls with each other.
-
-        Args:
-            outputs: The outputs of the tab, the status line first.
-            cleared: The values that clear the outputs after the status line.
-        """
+        """Connect controls with each other and with the outputs of the tab, the status line first. The values `cleared`
+        clear the outputs after it."""
 
     @abstractmethod
     def checked(self, *values: Any) -> Callable[[], LaneReport]:
-        """Check the values of the inputs, which have the names of the arguments.
-
-        Returns:
-            A function that loads the models.
-        """
+        """Check the values of the inputs, which have the names of the arguments, and return a function that loads the
+        models."""
 
     def media_views(self) -> list[Any]:
         """Build the outputs between the lanes and the table."""
         return []
 
     def build(self) -> None:
-        """Build the tab."""
         with gr.Row(elem_classes="mm-page"):
             with gr.Column(elem_classes="mm-request", min_width=280):
                 inputs = self.request_controls()

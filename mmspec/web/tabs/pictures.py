@@ -21,27 +21,16 @@ PICTURE_CAPTION = "Look whether the picture shows the prompt: its colour, its sh
 
 
 class ImageTab(LaneTab):
-    """Draw an image with a model of the zoo.
-
-    Attributes:
-        models: The titles of the models by name.
-        examples: Prompts that the models draw correctly at temperature 1.
-        prompt_label: The label of the prompt.
-        prompt_lines: The number of lines of the prompt.
-        about: A sentence on the relaxed methods.
-        start: The default decoding.
-        temperatures: The lowest and the default temperature.
-        temperature_label: The label of the temperature.
-        note: A sentence below the settings.
-    """
+    """Draw an image with a model of the zoo. `about` is a sentence on the relaxed methods. `start` is the default
+    decoding. `temperatures` are the lowest and the default. `note` stands below the settings."""
 
     id = api = "image"
-    models: ClassVar[dict[str, str]] = {"t2i": "LlamaGen"}
+    models: ClassVar[dict[str, str]] = {"t2i": "LlamaGen"}  # titles by name
     examples: ClassVar[tuple[str, ...]] = (
         "a large red star on a navy background",
         "a large yellow heart",
         "a large purple triangle",
-    )
+    )  # prompts that the models draw correctly at temperature 1
     prompt_label, prompt_lines = "Prompt", 2
     about = "The rule may accept a neighbour of a token in the codebook, or judge tokens in groups."
     start, temperatures, temperature_label, note = (
@@ -146,8 +135,6 @@ class PictureReport(LaneReport):
 
 
 class ImageReport(PictureReport):
-    """Two images of a request."""
-
     unit, legend = "tokens", ("accepted", "corrected", "own", "drafted")
 
     def __init__(self, request: PictureRequest):
@@ -156,14 +143,13 @@ class ImageReport(PictureReport):
 
     @property
     def is_sampled(self) -> bool:
-        """Whether both lanes draw their own samples, so that their pictures differ."""
+        """Return whether both lanes draw their own samples, so that their pictures differ."""
         return self.request.plain.get("temperature", 1) > 0
 
     def view(self, lane: PictureLane) -> str:
         return self.picture(lane) + markup.grid(lane, *self.layout)
 
     def picture(self, lane: PictureLane) -> str:
-        """Return the picture of a finished lane with a caption."""
         if lane.output is None:
             return ""
         return embedded(enlarged(lane.output), f"the picture of {lane.title}") + markup.caption(PICTURE_CAPTION)
@@ -196,13 +182,8 @@ class ImageReport(PictureReport):
 
 
 def choices_of(model: str, law: str, start: str) -> dict[str, Any]:
-    """Return the arguments of a dropdown with the decodings of a model; `start` is its value if it is offered.
-
-    Args:
-        model: The name of the model.
-        law: "exact" or "relaxed".
-        start: The default decoding of the tab.
-    """
+    """Return the arguments of a dropdown with the "exact" or "relaxed" decodings of a model; `start` is its value if it
+    is offered."""
     decodings = offered(model, law)
     value = start if start in decodings else next(iter(decodings), None)
     return {"choices": [(title, text) for text, title in decodings.items()], "value": value}

@@ -49,15 +49,7 @@ OWN_HEADS = {
 
 class FactReader(nn.Module):
     """The encoder with heads that read a picture's facts from single tokens, and an object's facts from its shape's
-    token.
-
-    Args:
-        encoder: The encoder.
-        dim: Width of the projection, `self.projection`: float [..., 128] -> [..., dim]. A transformer of this width can
-            be initialised with it.
-        heads: Sizes of the heads of whole prompts.
-        own: Sizes of the heads of single tokens.
-    """
+    token. `projection`, float [..., 128] -> [..., dim], can initialise a transformer of width `dim`."""
 
     def __init__(
         self, encoder: T5EncoderModel, dim: int, heads: Mapping[str, int] = HEADS, own: Mapping[str, int] = OWN_HEADS
@@ -69,16 +61,8 @@ class FactReader(nn.Module):
         self.heads = nn.ModuleDict({name: nn.Linear(2 * dim, size) for name, size in heads.items()})
 
     def forward(self, ids: Tensor, mask: Tensor, seed: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Return the logits of all heads.
-
-        Args:
-            ids: int64 [B, S].
-            mask: int64 [B, S].
-            seed: Selects the token of each row from which the facts of the picture are read.
-
-        Returns:
-            Logits of the picture by head, [B, size], and of each token by head, [B, S, size].
-        """
+        """Return logits of the picture by head, [B, size], and of each token, [B, S, size], from ids and mask int64 [B,
+        S]. `seed` selects the token of each row from which the facts of the picture are read."""
         states = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
         place = torch.multinomial(mask.float(), 1, generator=torch.Generator().manual_seed(seed))[:, 0]
         seen = self.projection(states[torch.arange(len(ids)), place])

@@ -18,20 +18,9 @@ from mmspec.zoo.world.pixels import image_pixels
 
 @dataclass(frozen=True, slots=True)
 class ClipSize:
-    """Widths and depths of both towers and of their shared space.
-
-    Attributes:
-        space: Width of the shared space.
-        layers: Blocks in each of the four stages of the ResNet.
-        width: Channels of the ResNet.
-        text_width: Width of the text tower.
-        text_layers: Layers of the text tower.
-        text_heads: Heads of the text tower.
-    """
-
-    space: int = 128
-    layers: tuple[int, ...] = (1, 2, 2, 1)
-    width: int = 12
+    space: int = 128  # width of the space that both towers share
+    layers: tuple[int, ...] = (1, 2, 2, 1)  # blocks in each of the four stages of the ResNet
+    width: int = 12  # channels of the ResNet
     text_width: int = 72
     text_layers: int = 2
     text_heads: int = 3
@@ -49,12 +38,8 @@ class ClipSize:
 
 
 def new_clip(size: ClipSize = ClipSize(), seed: int | None = 0) -> CLIP:
-    """Return a newly initialised open_clip model with a ResNet, which learns shapes from far fewer pictures than a ViT.
-
-    Args:
-        size: The sizes.
-        seed: Seed of the weights; None leaves torch's generator unchanged, for weights that will be loaded.
-    """
+    """Return a new open_clip model with a ResNet, which learns shapes from far fewer pictures than a ViT. `seed` None
+    leaves torch's generator unchanged, for weights that will be loaded."""
     if seed is not None:
         torch.manual_seed(seed)
     tokenizer = image_prompt_tokenizer()
@@ -76,42 +61,27 @@ def token_ids(prompts: Sequence[str]) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class ImageClip:
-    """A CLIP model with its tokenizer and picture format.
-
-    Attributes:
-        model: The model.
-    """
+    """A CLIP model with its tokenizer and picture format."""
 
     model: CLIP
 
     @torch.no_grad()
     def encode_images(self, images: Sequence[Image.Image] | Tensor, batch: int = 64) -> Tensor:
-        """Return features of images, float32 [N, 128], each of norm 1.
-
-        Args:
-            images: PIL images, or uint8 [N, 3, H, W] or [N, H, W, 3]. Other sizes are scaled to 64x64.
-            batch: Images per forward pass.
-
-        Raises:
-            ValueError: The tensor is another.
-        """
+        """Return unit features, float32 [N, 128], of PIL images, or uint8 [N, 3, H, W] or [N, H, W, 3], scaled to
+        64x64."""
         device = self.model.logit_scale.device
         parts = image_pixels(images).split(whole("batch", batch, 1))
         return torch.cat([self.model.encode_image(part.to(device), normalize=True).float() for part in parts])
 
     @torch.no_grad()
     def encode_texts(self, prompts: Sequence[str], batch: int = 256) -> Tensor:
-        """Return features of prompts, float32 [N, 128], each of norm 1. An unknown word becomes the unknown token."""
+        """Return unit features of prompts, float32 [N, 128]. An unknown word becomes the unknown token."""
         device = self.model.logit_scale.device
         parts = token_ids(prompts).split(whole("batch", batch, 1))
         return torch.cat([self.model.encode_text(part.to(device), normalize=True).float() for part in parts])
 
     def score(self, images: Sequence[Image.Image] | Tensor, prompts: Sequence[str]) -> Tensor:
-        """Return the cosine of every image with its own prompt, float32 [N].
-
-        Raises:
-            ValueError: There are not as many prompts as images.
-        """
+        """Return the cosine of every image with its own prompt, float32 [N]."""
         seen, read = self.encode_images(images), self.encode_texts(prompts)
         if len(seen) != len(read):
             raise ValueError(f"prompts: expected {len(seen)}, one for each image, got {len(read)}; align them")

@@ -19,25 +19,13 @@ _PROMPTS = 64  # prompts whose states a reward caches
 
 @dataclass(frozen=True, slots=True)
 class RewardSize:
-    """Sizes of the reward.
-
-    Attributes:
-        half: Channels at half of the side.
-        quarter: Channels at a quarter of the side.
-        eighth: Channels at an eighth of the side.
-        blocks: Residual blocks at an eighth of the side.
-        width: Width of the attention from words to cells.
-        heads: Heads of this attention.
-        depth: Layers of this attention.
-    """
-
-    half: int = 16
+    half: int = 16  # channels at half of the side
     quarter: int = 32
     eighth: int = 48
-    blocks: int = 2
-    width: int = 64
+    blocks: int = 2  # residual, at an eighth of the side
+    width: int = 64  # of the attention from words to cells
     heads: int = 4
-    depth: int = 2
+    depth: int = 2  # layers of this attention
 
     def __post_init__(self) -> None:
         if any(width < 8 or width % 8 for width in (self.half, self.quarter, self.eighth)) or self.depth < 1:
@@ -47,12 +35,6 @@ class RewardSize:
 
 
 class FrameReward(nn.Module):
-    """A network that scores frames against a prompt.
-
-    Args:
-        size: The sizes.
-    """
-
     def __init__(self, size: RewardSize = RewardSize()) -> None:
         super().__init__()
         self.size = size
@@ -64,12 +46,8 @@ class FrameReward(nn.Module):
         self.head = nn.Sequential(nn.LayerNorm(size.width), nn.Linear(size.width, 1))
 
     def forward(self, pixels: Tensor, states: Tensor) -> Tensor:
-        """Return the logits of frames, [F].
-
-        Args:
-            pixels: float [F, 3, 64, 64] in -1..1.
-            states: float [F, L, 128], states of the prompt, zero at padding, which is ignored.
-        """
+        """Return the logits [F] of pixels float [F, 3, 64, 64] in -1..1 and prompt states float [F, L, 128], zero at
+        padding."""
         hidden = self.stem(pixels)
         for block in self.blocks:
             hidden = hidden + block(hidden)
@@ -100,16 +78,8 @@ class _WordAttention(nn.Module):
 
 @dataclass(frozen=True)
 class PromptReward:
-    """A trained `FrameReward` with its caption encoder, as a `Reward` of `mmspec.video`.
-
-    A score is the predicted share of the prompt's objects in the frame, 0..1. Each frame is scored alone, so directions
-    of motion are not judged.
-
-    Attributes:
-        model: The network.
-        encoder: The caption encoder.
-        name: The name of the reward.
-    """
+    """A trained `FrameReward` with its caption encoder, as a `Reward` of `mmspec.video`. A score is the predicted share
+    of the prompt's objects in the frame, 0..1. Each frame is scored alone, so directions of motion are not judged."""
 
     model: FrameReward
     encoder: Encode
@@ -118,7 +88,7 @@ class PromptReward:
 
     @torch.no_grad()
     def __call__(self, frames: Tensor, prompt: str) -> Tensor:
-        """Return scores of frames, float32 [F]; see `Reward`. Frames of other sizes are scaled to 64x64."""
+        """Return scores float32 [F]; see `Reward`. Frames of other sizes are scaled to 64x64."""
         device = self.model.words.weight.device
         states = self._states(prompt).to(device)
         pixels = image_pixels(to_bytes(frames)).to(device)

@@ -37,19 +37,10 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True, slots=True)
 class HybridSize:
-    """Sizes of the hybrid VLM. All heads are 32 wide.
+    """All heads are 32 wide."""
 
-    Attributes:
-        kinds: Kinds of the text layers, "d" for gated delta and "f" for full attention.
-        width: Width of the text model.
-        inner: Inner width of the text model.
-        tower_width: Width of the vision tower.
-        tower_inner: Inner width of the vision tower.
-        tower_layers: Layers of the vision tower.
-    """
-
-    kinds: str = "dfdfdf"
-    width: int = 128
+    kinds: str = "dfdfdf"  # of the text layers, "d" for gated delta and "f" for full attention
+    width: int = 128  # of the text model
     inner: int = 200
     tower_width: int = 96
     tower_inner: int = 256

@@ -66,12 +66,7 @@ def grid_embedding(side: int, width: int) -> Tensor:
 
 
 def patch_features(tower: CLIPVisionModel, pixels: Tensor) -> Tensor:
-    """Return the features of patches for a projector, float [B, 144, width].
-
-    Args:
-        tower: The tower.
-        pixels: float [B, 3, 96, 96].
-    """
+    """Return the features of patches for a projector, float [B, 144, width], of pixels float [B, 3, 96, 96]."""
     return tower(pixels, output_hidden_states=True).hidden_states[-1][:, 1:]
 
 
@@ -117,13 +112,7 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True, slots=True)
 class TextSize:
-    """Sizes of the Llama text model, whose heads are 64 wide.
-
-    Attributes:
-        layers: Number of layers.
-        width: Width of the model.
-        inner: Inner width of the model.
-    """
+    """Sizes of the Llama text model, whose heads are 64 wide."""
 
     layers: int = 8
     width: int = 256
@@ -142,7 +131,6 @@ def chat_prompt(text: str, images: int = 1) -> str:
 
 
 def world_texts(scenes: int = 1500) -> tuple[list[str], list[str]]:
-    """Return prompts and answers about scenes, with every phrasing of the world."""
     prompts = [*REQUESTS, *REVERSED_REQUESTS, *BRIEF_REQUESTS, *IMAGINE_REQUESTS]
     answers = []
     for seed in range(scenes):
@@ -188,7 +176,6 @@ def llava_processor(tokenizer: PreTrainedTokenizerBase, patch: int, image: str, 
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast, size: TextSize = TextSize()) -> LlavaForConditionalGeneration:
-    """Return a newly initialised LLaVA-1.5 with the zoo's tower and a Llama of `size`."""
     special = {name: tokenizer.convert_tokens_to_ids(name) for name in (PAD, BOS, EOS, IMAGE)}
     text = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=size.width, intermediate_size=size.inner, num_hidden_layers=size.layers,

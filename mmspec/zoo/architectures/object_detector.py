@@ -21,21 +21,11 @@ GRID = IMAGE_SCENE_SIDE // CELL
 
 @dataclass(frozen=True, slots=True)
 class DetectorSize:
-    """Sizes and threshold of the detector.
-
-    Attributes:
-        half: Channels at half of the side.
-        quarter: Channels at a quarter of the side.
-        eighth: Channels at an eighth of the side.
-        blocks: Residual blocks at an eighth of the side.
-        threshold: Probability above which an object is reported.
-    """
-
-    half: int = 24
+    half: int = 24  # channels at half of the side
     quarter: int = 40
     eighth: int = 56
-    blocks: int = 3
-    threshold: float = 0.4
+    blocks: int = 3  # residual, at an eighth of the side
+    threshold: float = 0.4  # probability above which an object is reported
 
     def __post_init__(self) -> None:
         if any(width < 8 or width % 8 for width in (self.half, self.quarter, self.eighth)) or self.blocks < 1:
@@ -47,27 +37,14 @@ class DetectorSize:
 
 
 class DetectedObject(NamedTuple):
-    """A detected object.
-
-    Attributes:
-        shape: Its shape.
-        color: Its color.
-        row: Row of its center in the 8x8 grid.
-        column: Column of its center in the 8x8 grid.
-    """
-
     shape: str
     color: str
-    row: int
+    row: int  # of its center in the 8x8 grid
     column: int
 
 
 class DetectorNetwork(nn.Module):
-    """A network from pixels float [B, 3, 64, 64] in -1..1 to logits [B, 17, 8, 8] of presence, color and shape.
-
-    Args:
-        size: The sizes.
-    """
+    """A network from pixels float [B, 3, 64, 64] in -1..1 to logits [B, 17, 8, 8] of presence, color and shape."""
 
     def __init__(self, size: DetectorSize = DetectorSize()) -> None:
         super().__init__()
@@ -103,28 +80,13 @@ def conv_block(before: int, after: int, kernel: int, stride: int) -> nn.Sequenti
 
 @dataclass(frozen=True, slots=True)
 class ObjectDetector:
-    """A trained detector, which reads the objects of pictures and compares them with prompts.
-
-    Attributes:
-        model: The network.
-    """
-
     model: DetectorNetwork
 
     @torch.no_grad()
     def read(self, images: Sequence[Image.Image] | Tensor, batch: int = 64) -> list[list[DetectedObject]]:
-        """Return the objects of every image, in order of confidence.
-
-        Of neighbouring cells with an object the most confident is reported, also of cells at distance two with the same
-        object.
-
-        Args:
-            images: PIL images, or uint8 [N, 3, H, W] or [N, H, W, 3].
-            batch: Images per forward pass.
-
-        Raises:
-            ValueError: The tensor is another.
-        """
+        """Return the objects of every image, PIL or uint8 [N, 3, H, W] or [N, H, W, 3], in order of confidence. Of
+        neighbouring cells with an object the most confident is reported, also of cells at distance two with the same
+        object."""
         device = self.model.head.weight.device
         logits = torch.cat(
             [self.model(part.to(device)).float().cpu() for part in image_pixels(images).split(whole("batch", batch, 1))]
@@ -140,16 +102,8 @@ class ObjectDetector:
         return [_without_neighbours([item for _, item in sorted(row, key=lambda pair: -pair[0])]) for row in sure]
 
     def agreement(self, images: Sequence[Image.Image] | Tensor, asked: Sequence[ImageScene | str]) -> float:
-        """Return the share of the expected objects that are detected with the right color and shape, each detection
-        counted once.
-
-        Args:
-            images: The images, as in `read`.
-            asked: The picture, prompt or class name of each image.
-
-        Raises:
-            ValueError: The lengths differ, or no object is named.
-        """
+        """Return the share of the expected objects, of pictures, prompts or class names, that are detected with the
+        right color and shape, each detection counted once."""
         detected = self.read(images)
         if len(detected) != len(asked):
             raise ValueError(f"asked: expected one entry per image, got {len(asked)} for {len(detected)}; align them")

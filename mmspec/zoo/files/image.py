@@ -60,7 +60,7 @@ def read_with_shared_tokenizer(folder: Path, whole: Path) -> LlamaGenPipeline:
 
 
 def read_with(folder: Path, vq: VQModel, captions: CaptionEncoder) -> LlamaGenPipeline:
-    """Load the transformer in `folder` in fp32, with a loaded tokenizer and, for prompts, a loaded caption encoder."""
+    """Load the transformer in `folder` in fp32; an encoder is for prompts."""
     gpt, index = load_component(folder / "transformer", llamagen_from_state_dict).float(), read_json(folder / INDEX)
     encoder = captions if gpt.config.model_type == "t2i" else None
     return LlamaGenPipeline(gpt, vq, encoder, guidance_scale=index["guidance_scale"], top_k=index["top_k"])

@@ -34,16 +34,10 @@ def folder_of(name: str) -> Path:
 
 
 def has_weights(name: str) -> bool:
-    """Return whether the weights of a model are available."""
     return any(folder_of(name).rglob("*.safetensors"))
 
 
 def folder_with_weights(name: str) -> Path:
-    """Return the folder of a model that has weights; see `folder_of`.
-
-    Raises:
-        ValueError: The weights are missing. The message names the command that builds or fetches them.
-    """
     folder = folder_of(name)
     if not has_weights(name):
         raise ValueError(f"expected weights in {folder}, got none, run `{command_for(name)}`")
@@ -51,7 +45,6 @@ def folder_with_weights(name: str) -> Path:
 
 
 def command_for(name: str) -> str:
-    """Return the command that builds or fetches the weights of a model."""
     return f"mmspec zoo {'fetch' if MODELS[name].source else 'build'} {name}"
 
 
@@ -94,20 +87,8 @@ def read(name: str, folder: Path, **options: Any) -> Any:
 
 
 def build(name: str, out: Path, work: Path, **options: Any) -> dict[str, Any]:
-    """Train an embedded model from scratch, and write it with its card.
-
-    Args:
-        name: A name of the table.
-        out: The folder of the weights and the card.
-        work: The folder of checkpoints and logs.
-        **options: `resume`, `device` and `measure` (of a model and its processor). A builder receives those it has.
-
-    Returns:
-        The card.
-
-    Raises:
-        ValueError: A model that it is built from has no weights.
-    """
+    """Train an embedded model from scratch, write it with its card, and return the card. Options are `resume`, `device`
+    and `measure` (of a model and its processor); a builder receives those it has. `work` has checkpoints and logs."""
     row = MODELS[name]
     function = _function(f"zoo.training.{row.builder}")
     if row.recipe:
@@ -128,11 +109,8 @@ def _function(place: str) -> Callable[..., Any]:
 
 
 def _drafts_for(row: ZooModel) -> Any:
-    """Return the drafters of `drafter="auto"` for a model.
-
-    For an embedded model this is its drafter. For a fetched model these are prompt lookup, the drafter with trees, and
-    both merged: forward passes over more rows cost little more, so the controller may choose trees.
-    """
+    """Return the drafters of `drafter="auto"` for a model. For a fetched model these are prompt lookup, the drafter
+    with trees, and both merged: passes over more rows cost little more, so the controller may choose trees."""
     drafter = load(row.auto)
     if row.source is None:
         return drafter

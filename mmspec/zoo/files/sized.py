@@ -24,23 +24,15 @@ Size = TypeVar("Size")
 
 
 def load_clip(folder: Path) -> ImageClip:
-    """Load the CLIP in `folder`, in fp32 and eval mode.
-
-    Raises:
-        ValueError: The files are damaged or do not fit each other.
-    """
     # imported here, so that other scorers load without open_clip
+    """Load the CLIP in `folder`, in fp32 and eval mode."""
     from mmspec.zoo.architectures.clip import ClipSize, ImageClip, new_clip
 
     return ImageClip(load_sized(ClipSize, lambda size: new_clip(size, seed=None), folder))
 
 
 def load_detector(folder: Path) -> ObjectDetector:
-    """Load the detector in `folder`, in fp32 and eval mode.
-
-    Raises:
-        ValueError: The files are damaged or do not fit each other.
-    """
+    """Load the detector in `folder`, in fp32 and eval mode."""
     return ObjectDetector(load_sized(DetectorSize, DetectorNetwork, folder))
 
 
@@ -56,16 +48,7 @@ def save_sized(model: nn.Module, size: Any, folder: Path) -> None:
 
 
 def load_sized(kind: type[Size], build: Callable[[Size], nn.Module], folder: Path) -> Any:
-    """Load a model that was saved with its sizes, in fp32 and eval mode.
-
-    Args:
-        kind: The class of the sizes.
-        build: Constructs the model of given sizes.
-        folder: The folder.
-
-    Raises:
-        ValueError: The files are damaged or do not fit each other.
-    """
+    """Load a model that was saved with its sizes, of class `kind`, in fp32 and eval mode."""
     with naming(folder / CONFIG):
         size = from_fields(kind, read_json(folder / CONFIG))
     return load_module(lambda: build(size), folder / WEIGHTS)

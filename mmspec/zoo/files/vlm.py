@@ -62,12 +62,7 @@ def leave_out_tower(folder: Path, other: Path) -> bool:
 
 
 def read_vlm(folder: Path, other: Path | None = None) -> tuple[Any, Any]:
-    """Load a LLaVA model (fp32, eval mode) and its processor.
-
-    Args:
-        folder: The folder of the model.
-        other: The folder whose tower is used where `folder` has none.
-    """
+    """Load a LLaVA model (fp32, eval mode) and its processor, with the tower in `other` where `folder` has none."""
     from transformers import GenerationConfig, LlavaForConditionalGeneration, LlavaProcessor
 
     stored = {} if other is None else _with_tower(folder, other)
@@ -78,7 +73,6 @@ def read_vlm(folder: Path, other: Path | None = None) -> tuple[Any, Any]:
 
 
 def _with_tower(folder: Path, other: Path) -> dict[str, Any]:
-    """Return config and weights in `folder`, with the tower in `other` where `folder` has none."""
     from transformers import LlavaConfig
 
     state = read_tensors(folder / FILE)
@@ -88,27 +82,14 @@ def _with_tower(folder: Path, other: Path) -> dict[str, Any]:
 
 
 def read_tower(folder: Path) -> CLIPVisionModel:
-    """Load the vision tower of the LLaVA in `folder` (fp32, eval mode).
-
-    Raises:
-        ValueError: There is no such model, or its files are damaged.
-    """
+    """Load the vision tower of the LLaVA in `folder` (fp32, eval mode)."""
     return read_vlm(folder)[0].model.vision_tower
 
 
 def read_captioner(
     folder: Path, tower: Path, language: tuple[Any, Any]
 ) -> tuple[LlavaForConditionalGeneration, LlavaProcessor]:
-    """Load the captioner in evaluation mode, in the precision of its text model, and its processor.
-
-    Args:
-        folder: The folder of the projector.
-        tower: The folder of the LLaVA whose vision tower is used.
-        language: The text model, which becomes a part of the captioner, and its tokenizer.
-
-    Raises:
-        ValueError: The files are damaged, the parts do not fit each other, or the tokenizer has no token for pictures.
-    """
+    """Load the captioner in evaluation mode, in the precision of its text model, which becomes a part of it."""
     from mmspec.zoo.architectures.smol import ProjectorSize, WindowProjector, compose, new_processor, picture_id
     from mmspec.zoo.files.sized import load_sized
 
@@ -130,12 +111,7 @@ def read_hybrid(folder: Path) -> tuple[Any, Any]:
 
 
 def read_mtp(folder: Path, target: tuple[Any, Any]) -> Any:
-    """Load the MTP layer in `folder` (fp32, eval mode) for a target of its class.
-
-    Args:
-        folder: The folder of the layer.
-        target: The target and its processor.
-    """
+    """Load the MTP layer in `folder` (fp32, eval mode) for a target of its class."""
     from mmspec.vlm.drafters.checkpoints import load_drafter
 
     return load_drafter(folder, target=target[0])

@@ -23,13 +23,7 @@ DROP = 0.1  # share of rows with the null condition, for guidance
 
 
 class WithAuxiliaryHeads(nn.Module):
-    """A transformer with heads on the states after its middle layer, which read the facts of a picture or a video.
-
-    Args:
-        gpt: The transformer.
-        heads: Sizes of the heads of the whole picture or video.
-        objects: Number of classes of the object at a code.
-    """
+    """A transformer with heads on the states after its middle layer, which read the facts of a picture or a video."""
 
     def __init__(self, gpt: Transformer, heads: Mapping[str, int] = HEADS, objects: int = CLASSES):
         super().__init__()
@@ -40,17 +34,9 @@ class WithAuxiliaryHeads(nn.Module):
         self.here = nn.Linear(2 * width, objects)
 
     def forward(self, condition: Tensor, codes: Tensor, mask: Tensor | None, drop: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the logits of `Transformer.training_logits`, and the middle states of the last T positions.
-
-        Args:
-            condition: The condition of the transformer.
-            codes: int64 [B, T].
-            mask: bool [B, S], the mask of the condition, or None.
-            drop: bool [B], rows with the null condition.
-
-        Returns:
-            Logits [B, T, V] and states [B, T, dim].
-        """
+        """Return the logits of `Transformer.training_logits`, [B, T, V], and the middle states [B, T, dim] of the last
+        T positions, from codes int64 [B, T] and the condition's mask, bool [B, S]. `drop` bool [B] are rows with the
+        null condition."""
         seen: list[Tensor] = []
         middle = self.gpt.layers[self.gpt.config.n_layer // 2]
         hook = middle.register_forward_hook(lambda module, given, out: seen.append(out))
@@ -61,26 +47,13 @@ class WithAuxiliaryHeads(nn.Module):
         return logits, seen[0][:, -codes.shape[1] :]
 
     def read_picture(self, states: Tensor) -> dict[str, Tensor]:
-        """Read the facts of the whole picture.
-
-        Args:
-            states: float [..., dim].
-
-        Returns:
-            float32 logits per fact, [..., size of the head].
-        """
+        """Return the facts of the whole picture from states [..., dim]: float32 logits per fact, [..., size of the
+        head]."""
         hidden = self._mixed(states)
         return {name: head(hidden).float() for name, head in self.heads.items()}
 
     def read_object(self, states: Tensor) -> Tensor:
-        """Read the class of the object at a code.
-
-        Args:
-            states: float [..., dim].
-
-        Returns:
-            float32 logits, [..., objects].
-        """
+        """Return float32 logits [..., objects] of the class of the object at a code, from states [..., dim]."""
         return self.here(self._mixed(states)).float()
 
     def _mixed(self, states: Tensor) -> Tensor:
@@ -89,26 +62,15 @@ class WithAuxiliaryHeads(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class CodeRecipe(ZooRecipe):
-    """All settings of a LlamaGen of the zoo.
-
-    Attributes:
-        config: Sizes of the model.
-        batch: Rows per step.
-        reading: Weight of the auxiliary heads' loss. It falls to 0, so that the model finally learns the distribution
-            of the codes alone.
-        object_weight: Weight of the codes of objects, which falls to 1.
-        guided_share: The share of the steps of a run over which both weights fall.
-    """
-
     weight_decay = 0.05
     name: str
     config: GPTConfig
     steps: int
     lr: float = 2e-3
     batch: int = 16
-    reading: float = 0.3
-    object_weight: float = 4.0
-    guided_share: float = 0.7
+    reading: float = 0.3  # weight of the heads' loss; it falls to 0, so that the codes alone are learnt in the end
+    object_weight: float = 4.0  # of the codes of objects, falls to 1
+    guided_share: float = 0.7  # share of the steps of a run over which both weights fall
     seed: int = 0
 
     def guided(self, step: int) -> float:
@@ -118,13 +80,6 @@ class CodeRecipe(ZooRecipe):
     def new_model(
         self, projection: nn.Module | None, heads: Mapping[str, int] = HEADS, objects: int = CLASSES
     ) -> WithAuxiliaryHeads:
-        """Return the untrained transformer with its heads.
-
-        Args:
-            projection: Initial weights of its caption projection; None for random weights.
-            heads: Sizes of the heads of the whole picture or video.
-            objects: Number of classes of the object at a code.
-        """
         torch.manual_seed(self.seed)
         gpt = Transformer(self.config)
         if projection is not None:
@@ -133,13 +88,8 @@ class CodeRecipe(ZooRecipe):
 
 
 def code_loss(logits: Tensor, codes: Tensor, weight: Tensor | None = None) -> tuple[Tensor, dict[str, float]]:
-    """Return the cross-entropy of codes and their mean top-1 probability.
-
-    Args:
-        logits: float [B, T, V].
-        codes: int64 [B, T].
-        weight: float [B, T], weights of the codes; None for equal weights.
-    """
+    """Return the cross-entropy of codes int64 [B, T] under logits [B, T, V], and their mean top-1 probability; `weight`
+    is [B, T]."""
     logits = logits.float().flatten(0, 1)
     each = F.cross_entropy(logits, codes.flatten(), reduction="none")
     loss = each.mean() if weight is None else (each * weight.flatten()).sum() / weight.sum()

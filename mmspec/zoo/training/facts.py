@@ -58,14 +58,8 @@ def code_labels(pictures: list[ImageScene], side: int) -> Tensor:
 
 
 def _grid_labels(frames: Sequence[Sequence[Square]], side: int, empty: int, border: int = 0) -> Tensor:
-    """Return int64 [frames, side, side]: the label of the square that covers most of a cell.
-
-    Args:
-        frames: The squares of each frame.
-        side: Cells per side.
-        empty: Label of a cell without a square.
-        border: Cells around a square that belong to it.
-    """
+    """Return int64 [frames, side, side]: the label of the square that covers most of a cell, `empty` for none. `border`
+    cells around a square belong to it."""
     labels, pixels = torch.full((len(frames), side, side), empty), IMAGE_SCENE_SIDE // side
     for grid, squares in zip(labels, frames, strict=True):
         for x, y, size, label in squares:
@@ -89,15 +83,7 @@ def object_cells(pictures: list[ImageScene], side: int) -> Tensor:
 def train_image_prompt_encoder(
     folder: Path, dim: int, steps: int = 3000, batch: int = 64, resume: bool = True
 ) -> FactReader:
-    """Train a caption encoder on prompts of pictures that are never rendered.
-
-    Args:
-        folder: The folder of the state and the log.
-        dim: Width of the transformer that will read the captions.
-        steps: Steps of the training.
-        batch: Prompts per step.
-        resume: Whether to continue from the state in `folder`.
-    """
+    """Train a caption encoder, for a transformer of width `dim`, on prompts of pictures that are never rendered."""
     tokenizer = image_prompt_tokenizer()
     return IMAGE_FACTS.train_reader(
         FactReader(new_encoder(tokenizer), dim), tokenizer, LONGEST, sample_image_scene, image_prompt, folder,
@@ -128,14 +114,8 @@ VIDEO_FACTS = FactTable(
 
 
 def look_labels(scenes: list[VideoScene], frames: int, side: int, border: int = 0) -> Tensor:
-    """Return int64 [B, frames * side * side]: the look of the object whose square covers most of a code, or LOOKS.
-
-    Args:
-        scenes: The B scenes.
-        frames: Frames of each scene.
-        side: Codes per side of a frame.
-        border: Codes around a square that belong to it.
-    """
+    """Return int64 [B, frames * side * side]: the look of the object whose square, with `border` codes around it,
+    covers most of a code, or LOOKS."""
     squares = [
         [(*mover.at(frame), mover.pixels, mover.look) for mover in scene.movers]
         for scene in scenes
@@ -147,16 +127,8 @@ def look_labels(scenes: list[VideoScene], frames: int, side: int, border: int = 
 def train_video_prompt_encoder(
     folder: Path, dim: int, frames: int, steps: int = 3000, batch: int = 64, resume: bool = True
 ) -> FactReader:
-    """Train a new caption encoder on prompts of moving scenes.
-
-    Args:
-        folder: The folder of the state and the log.
-        dim: Width of the transformer that will read the captions.
-        frames: Frames within which prompts mention bounces.
-        steps: Steps of the training.
-        batch: Prompts per step.
-        resume: Whether to continue from the state in `folder`.
-    """
+    """Train a new caption encoder, for a transformer of width `dim`, on prompts that mention bounces within `frames`
+    frames."""
     encoder = new_encoder(video_prompt_tokenizer())
     return train_video_prompt_projection(encoder, folder, dim, frames, steps, batch, resume, frozen=False)
 
@@ -165,18 +137,7 @@ def train_video_prompt_projection(
     encoder: T5EncoderModel, folder: Path, dim: int, frames: int, steps: int = 400, batch: int = 64, resume: bool = True,
     *, frozen: bool = True,
 ) -> FactReader:  # fmt: skip
-    """Train a projection for an existing caption encoder, and the encoder itself unless it is frozen.
-
-    Args:
-        encoder: The encoder.
-        folder: The folder of the state and the log.
-        dim: Width of the transformer that will read the captions.
-        frames: Frames within which prompts mention bounces.
-        steps: Steps of the training.
-        batch: Prompts per step.
-        resume: Whether to continue from the state in `folder`.
-        frozen: Whether only the projection is trained.
-    """
+    """Train a projection to width `dim` for an existing caption encoder, and the encoder itself unless it is frozen."""
     reader = FactReader(encoder.requires_grad_(not frozen), dim, VIDEO_HEADS, VIDEO_OWN_HEADS)
     return VIDEO_FACTS.train_reader(
         reader, video_prompt_tokenizer(), VIDEO_LONGEST, sample_video_scene,

@@ -40,7 +40,6 @@ def progress_bars() -> Progress:
 
 
 def note_of(figures: Mapping[str, float]) -> str:
-    """Return the figures of a step in one line."""
     return " ".join(f"{name} {value:.3f}" for name, value in figures.items())
 
 
@@ -48,17 +47,8 @@ Batch, Model = TypeVar("Batch"), TypeVar("Model", bound=nn.Module)
 
 
 def prefetched(make: Callable[[int], Batch], steps: int, workers: int) -> Callable[[int], Batch]:
-    """Compute batches ahead in worker processes.
-
-    Args:
-        make: A pure function of the step that returns a batch. It must not use a GPU, since the workers are forked.
-        steps: Number of steps.
-        workers: Processes that compute batches ahead, which is faster where a GPU would wait for them; 0 computes each
-            batch on demand.
-
-    Returns:
-        `make` as a function to call for consecutive steps.
-    """
+    """Compute batches of consecutive steps ahead in worker processes, 0 for none, which is faster where a GPU would
+    wait. `make` is a pure function of the step. It must not use a GPU, since the workers are forked."""
     return _Prefetched(make, steps, workers) if workers else make
 
 
@@ -87,39 +77,23 @@ class _Steps(Dataset, Generic[Batch]):
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan(Schedule):
-    """A schedule with the intervals of saves and log lines.
-
-    Attributes:
-        save_every_s: Seconds between saves of the state.
-        log_every: Steps between two lines of the log.
-    """
-
     weight_decay: float = 0.05
-    save_every_s: float = 180.0
-    log_every: int = 20
+    save_every_s: float = 180.0  # seconds between saves of the state
+    log_every: int = 20  # steps between two lines of the log
 
 
 class ZooRecipe:
-    """Base of recipes: dataclasses of all settings of a training, from which the card is written too.
-
-    Attributes:
-        name: Name of the model in the zoo.
-        seed: Seed of the initial weights and of all random numbers.
-        data: The training data, in words.
-        builds: The name for `mmspec zoo build`; None for `name`.
-        steps, lr, again, warmup, weight_decay, muon, log_every: See `TrainingPlan`. The warm-up is at most half of the
-            steps.
-    """
+    """Base of recipes: dataclasses of all settings of a training, from which the card is written too."""
 
     __slots__ = ()
-    name: str
+    name: str  # in the zoo
     steps: int
     lr: float
-    seed: int
-    data: ClassVar[str]
+    seed: int  # of the initial weights and of all random numbers
+    data: ClassVar[str]  # in words
     builds: ClassVar[str | None] = None  # as in `write_card`
     again: ClassVar[int] = 0
-    warmup: ClassVar[int] = 100
+    warmup: ClassVar[int] = 100  # at most half of the steps
     weight_decay: ClassVar[float] = 0.02
     muon: ClassVar[float] = 0.0
     log_every: ClassVar[int] = 20
@@ -130,12 +104,10 @@ class ZooRecipe:
         return self.name.replace("/", "_")
 
     def plan(self) -> TrainingPlan:
-        """Return the schedule of the training."""
         return TrainingPlan(self.steps, self.lr, warmup=min(self.warmup, self.steps // 2), weight_decay=self.weight_decay,
                             again=self.again, muon=self.muon, log_every=self.log_every)  # fmt: skip
 
     def seeds(self) -> dict[str, Any]:
-        """Return the seeds of the training data, for the card."""
         return {}
 
     def expect(self, holds: bool, condition: str) -> None:
@@ -144,7 +116,6 @@ class ZooRecipe:
             raise ValueError(f"{type(self).__name__}: expected {condition}, got {self}; change them")
 
     def draws(self, step: int) -> torch.Generator:
-        """Return the random generator of a step."""
         return torch.Generator().manual_seed((self.seed << 32) + step)
 
     def fraction(self, step: int, share: float = 1.0) -> float:
@@ -153,25 +124,13 @@ class ZooRecipe:
         return (step - first) / (share * (last - first))
 
     def train(self, module: nn.Module, loss_of: LossFn, folder: Path, resume: bool = True) -> dict[str, float]:
-        """Train a module by the plan; see `train`."""
         return train(module, loss_of, self.plan(), folder, self.name, resume)
 
     def trained(
         self, make: Callable[[], Model], loss: Callable[[Model, int], tuple[Tensor, dict[str, float]]], folder: Path,
         resume: bool = True, device: str = "cpu",
     ) -> tuple[Model, dict[str, float]]:  # fmt: skip
-        """Train a new model with `train`.
-
-        Args:
-            make: Constructs the model.
-            loss: Computes loss and figures from the model and the step.
-            folder: The folder of the state and the log.
-            resume: Whether to continue from the state in `folder`.
-            device: The device of the training.
-
-        Returns:
-            The frozen model, and the means of its last logged steps.
-        """
+        """Train a new model with `train`; return it frozen, with the means of its last logged steps."""
         torch.manual_seed(self.seed)
         model = make().to(device).train()
         figures = self.train(model, lambda step: loss(model, step), folder, resume)
@@ -181,18 +140,7 @@ class ZooRecipe:
         self, out: Path, model: nn.Module, figures: Mapping[str, float], measured: Mapping[str, Mapping[str, float]],
         **facts: Any,
     ) -> dict[str, Any]:  # fmt: skip
-        """Write the card of a model that this recipe has trained.
-
-        Args:
-            out: The folder of the card.
-            model: The model as it is read back.
-            figures: Figures of the training.
-            measured: Figures of the model by their name in the card; they are rounded.
-            **facts: Further settings of the model, written after seeds and steps.
-
-        Returns:
-            The card.
-        """
+        """Write the card of a model, as read back, with figures of its training and rounded `measured` figures."""
         measured = {name: rounded(values) for name, values in measured.items()}
         return write_card(out, self.name, model, self.data, builds=self.builds, **self.seeds(), model_seed=self.seed,
                           steps=self.steps, **facts, training=rounded(figures), **measured)  # fmt: skip
@@ -201,24 +149,9 @@ class ZooRecipe:
 def train(
     module: nn.Module, loss_of: LossFn, plan: TrainingPlan, folder: Path, title: str, resume: bool = True
 ) -> dict[str, float]:
-    """Minimise a loss over the trainable parameters of a module.
-
-    Args:
-        module: The module.
-        loss_of: Computes loss and figures of a step. It has to be a pure function of the step and the parameters, so
-            that a resumed run continues exactly.
-        plan: The schedule.
-        folder: The folder of the state (state.safetensors) and the log (log.jsonl).
-        title: Title of the progress bar.
-        resume: Whether to continue from the state in `folder`.
-
-    Returns:
-        The means of the last logged steps.
-
-    Raises:
-        ValueError: Another process trains in `folder`.
-        Stopped: SIGINT or SIGTERM arrived. The running step is finished and its state is saved.
-    """
+    """Minimise a loss over the trainable parameters; return the means of the last logged steps. The loss has to be a
+    pure function of the step and the parameters, so that a resumed run continues exactly. `folder` has
+    state.safetensors and log.jsonl. SIGINT or SIGTERM ends the running step, saves its state and raises Stopped."""
     optimizer = plan.optimizer(module)
     with locked(folder), progress_bars() as progress:
         state = RunState(folder, module, plan.save_every_s)
@@ -239,19 +172,8 @@ def start_over(*folders: Path) -> None:
 
 
 def write_card(out: Path, name: str, model: nn.Module, data: str, *, builds: str | None = None, **facts: Any) -> dict:
-    """Write `card.json` to a folder, atomically.
-
-    Args:
-        out: The folder.
-        name: Name of the model in the zoo.
-        model: The model.
-        data: The training data, in words.
-        builds: The name for `mmspec zoo build`; None for `name`.
-        **facts: Everything else, in order.
-
-    Returns:
-        The card.
-    """
+    """Write `card.json` atomically, with `facts` last in their order; `builds` is the name for `mmspec zoo build`, None
+    for `name`."""
     kind = type(model)
     card = {
         "name": name,
@@ -269,17 +191,8 @@ def write_card(out: Path, name: str, model: nn.Module, data: str, *, builds: str
 def load_or_train(
     folder: Path, resume: bool, load: Callable[[], nn.Module], train_part: Callable[[], tuple[nn.Module, dict]]
 ) -> tuple[nn.Module, dict]:
-    """Load a part that several builds share from a finished training in `folder`, or train it.
-
-    Args:
-        folder: The folder of the training.
-        resume: Whether to use a finished training.
-        load: Constructs the part.
-        train_part: Trains the part.
-
-    Returns:
-        The part and its held-out accuracy.
-    """
+    """Load a part that several builds share from a finished training in `folder`, or train it; return it and its
+    accuracy."""
     finished = folder / "accuracy.json"
     if resume and finished.exists():
         module = load()

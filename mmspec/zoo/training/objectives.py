@@ -26,53 +26,28 @@ LossAndFigures = tuple[Tensor, dict[str, float]]
 
 
 class ObjectFacts(NamedTuple):
-    """The facts of an object.
-
-    Attributes:
-        label: Its class.
-        slot: Its slot.
-        in_slot: Labels of the heads of its slot.
-        word: The word and the color that name it in a prompt.
-        own: Labels of the heads of that word.
-    """
-
-    label: int
+    label: int  # its class
     slot: int
-    in_slot: dict[str, int]
-    word: tuple[str, str]
-    own: dict[str, int]
+    in_slot: dict[str, int]  # labels of the heads of its slot
+    word: tuple[str, str]  # word and color that name it in a prompt
+    own: dict[str, int]  # labels of the heads of that word
 
 
 @dataclass(frozen=True, slots=True)
 class FactTable:
-    """The facts of scenes as labels of heads, and the losses of these heads.
+    """The facts of scenes as labels of heads, and the losses of these heads."""
 
-    Attributes:
-        present: Name of the head that reads the classes of all objects.
-        classes: Number of classes.
-        slots: Number of slots.
-        empty: By head, the label of a slot without an object.
-        words: The words that name an object, after its color.
-        own: Sizes of the heads of these words.
-        objects: Scene -> its objects.
-        all_right: Heads of slots for which the share of fully correct scenes is reported.
-    """
-
-    present: str
+    present: str  # head that reads the classes of all objects
     classes: int
     slots: int
-    empty: Mapping[str, int]
-    words: Sequence[str]
-    own: Mapping[str, int]
-    objects: Callable[[Any], list[ObjectFacts]]
-    all_right: tuple[str, ...] = ()
+    empty: Mapping[str, int]  # by head, the label of a slot without an object
+    words: Sequence[str]  # that name an object, after its color
+    own: Mapping[str, int]  # sizes of the heads of these words
+    objects: Callable[[Any], list[ObjectFacts]]  # scene -> its objects
+    all_right: tuple[str, ...] = ()  # heads of slots whose share of fully correct scenes is reported
 
     def facts(self, scenes: Sequence[Any]) -> dict[str, Tensor]:
-        """Return the labels of the heads of the whole scene.
-
-        Returns:
-            `present` float32 [B, classes]; the heads of slots int64 [B, slots]; "tone" and "backdrop" int64 [B].
-        """
+        """Return `present` float32 [B, classes]; the heads of slots int64 [B, slots]; "tone" and "backdrop" int64 [B]."""
         count = len(scenes)
         labels = {self.present: torch.zeros(count, self.classes)}
         labels |= {name: torch.full((count, self.slots), label) for name, label in self.empty.items()}
@@ -86,16 +61,8 @@ class FactTable:
         return labels
 
     def token_facts(self, ids: Tensor, scenes: Sequence[Any], tokenizer: PreTrainedTokenizerFast) -> dict[str, Tensor]:
-        """Return the labels of the heads of single tokens.
-
-        Args:
-            ids: int64 [B, S], tokens of the prompts.
-            scenes: The B scenes.
-            tokenizer: The tokenizer of the prompts.
-
-        Returns:
-            int64 [B, S] by head: labels of the object that a word names, IGNORED_LABEL at all other tokens.
-        """
+        """Return int64 [B, S] by head for tokens int64 [B, S]: labels of the object that a word names, else
+        IGNORED_LABEL."""
         words = dict(zip(tokenizer.convert_tokens_to_ids(list(self.words)), self.words, strict=True))
         colors = dict(zip(tokenizer.convert_tokens_to_ids(list(COLORS)), COLORS, strict=True))
         labels = {name: torch.full_like(ids, IGNORED_LABEL) for name in self.own}
@@ -124,17 +91,9 @@ class FactTable:
     def reading_loss(
         self, model: WithAuxiliaryHeads, states: Tensor, scenes: Sequence[Any], labels: Tensor, drop: Tensor, step: int
     ) -> Tensor:
-        """Return the loss of reading the facts of each scene at some positions, and the class of the object at each of
-        its codes.
-
-        Args:
-            model: The model whose heads read.
-            states: float [B, T, dim], hidden states from the forward pass of the model.
-            scenes: The scenes of the rows.
-            labels: int64 [B, T], the class of the object at a code, `classes` where there is none.
-            drop: bool [B], rows without a prompt, which are ignored.
-            step: The training step, which seeds the positions.
-        """
+        """Return the loss of reading each scene's facts at some positions, seeded by the step, and the object's class
+        at each of its codes. States are [B, T, dim], labels int64 [B, T], `classes` for none; rows in `drop` bool [B]
+        are ignored."""
         rows, device = (~drop).nonzero()[:, 0], states.device
         place = torch.randint(states.shape[1], (len(rows), POSITIONS), generator=torch.Generator().manual_seed(step))
         logits = model.read_picture(states[rows.to(device)[:, None], place.to(device)].flatten(0, 1))
@@ -149,19 +108,8 @@ class FactTable:
         self, reader: FactReader, tokenizer: PreTrainedTokenizerFast, longest: int, scene_of: Callable[[int], Any],
         prompt_of: Callable[[Any, int], str], folder: Path, *, steps: int, batch: int, resume: bool,
     ) -> FactReader:  # fmt: skip
-        """Train a reader in place on prompts of scenes that are never rendered.
-
-        Args:
-            reader: The encoder with its heads.
-            tokenizer: The tokenizer of the prompts.
-            longest: Tokens of a prompt.
-            scene_of: Seed -> scene.
-            prompt_of: (scene, step) -> prompt.
-            folder: The folder of the state and the log.
-            steps: Steps of the training.
-            batch: Prompts per step.
-            resume: Whether to continue from the state in `folder`.
-        """
+        """Train a reader in place on prompts of scenes that are never rendered: seed -> scene, and (scene, step) ->
+        prompt of at most `longest` tokens."""
 
         def loss_of(step: int) -> LossAndFigures:
             scenes = [scene_of(PROMPT_SEED + step * batch + i) for i in range(batch)]
@@ -199,7 +147,7 @@ def decoded_figures(decoded: np.ndarray, real: np.ndarray) -> tuple[float, float
 
 
 class ReconstructionWeights(Protocol):
-    """Weights of squared errors and divergence in a recipe, and the weight of edges, which grows with the step."""
+    """Weights of squared errors and divergence, and that of edges, which grows with the step."""
 
     squares: float
     divergence: float
@@ -211,21 +159,8 @@ def reconstruction_loss(
     decoded: Tensor, pixels: Tensor, mean: Tensor, log_variance: Tensor, weights: ReconstructionWeights, step: int,
     counts: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, float]]:  # fmt: skip
-    """Return the loss of a reconstruction: L1 and squared errors of pixels, L1 of their spatial differences, and the
-    divergence.
-
-    Args:
-        decoded: float [..., H, W], the reconstruction in -1..1.
-        pixels: float32 [..., H, W], the original.
-        mean: The mean of the posterior.
-        log_variance: The log variance of the posterior.
-        weights: The weights of the terms.
-        step: The training step.
-        counts: Weights of the pixels, broadcast over `pixels`; None for equal weights.
-
-    Returns:
-        The loss, and its figures PSNR, edges and divergence.
-    """
+    """Return L1 and squared errors of pixels [..., H, W] in -1..1, L1 of their spatial differences, and the divergence,
+    with the figures PSNR, edges and divergence. `counts` are pixel weights, broadcast over `pixels`."""
     gap = decoded.float() - pixels
     squares = gap.square().mean()
     counts = torch.ones_like(gap) if counts is None else (counts / counts.mean()).expand_as(gap)

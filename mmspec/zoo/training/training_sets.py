@@ -39,17 +39,8 @@ def cached_set(
     title: str, folder: Path, stem: str, mark: str, count: int, make: Callable[[int, int], Tensors], *, chunk: int,
     batch: int = 64,
 ) -> Tensors:  # fmt: skip
-    """Return tensors [count, ...] of a set, cached in files of `chunk` members.
-
-    Args:
-        title: Title of the progress bar.
-        folder: The folder of the files.
-        stem: Start of the file names.
-        mark: `fingerprint` of the models that generate the members; files with another mark are generated again.
-        count: Number of members.
-        make: (first index, size) -> tensors of these members.
-        chunk: Members per file.
-        batch: Most members per call of `make`.
+    """Return tensors [count, ...] of a set, cached in `folder/STEM...` files of `chunk` members, from (first index,
+    size) -> tensors, for at most `batch` members a call. Files with another `mark` (`fingerprint`) are generated again.
     """
     folder.mkdir(parents=True, exist_ok=True)
     parts = []
@@ -73,7 +64,7 @@ def _joined(parts: list[Tensors]) -> Tensors:
 
 
 def _read_part(path: Path, by: str, size: int) -> Tensors | None:
-    """Return the tensors of a file; None where it is missing, has another mark, or another number of members."""
+    """Return None where the file is missing, has another mark, or another number of members."""
     if not path.exists():
         return None
     with open_tensors(path) as stored:
@@ -85,25 +76,17 @@ def _read_part(path: Path, by: str, size: int) -> Tensors | None:
 
 @dataclass(frozen=True, slots=True)
 class ImageLatents:
-    """The posteriors of N pictures as scaled tokens.
+    """The posteriors of N pictures as scaled tokens."""
 
-    Attributes:
-        mean: float16 [N, L, d].
-        std: float16 [N, L, d].
-    """
-
-    mean: Tensor
-    std: Tensor
+    mean: Tensor  # float16 [N, L, d]
+    std: Tensor  # float16 [N, L, d]
 
     def __len__(self) -> int:
         return len(self.mean)
 
     def batch(self, step: int, size: int) -> tuple[Tensor, Tensor]:
-        """Return a training batch sampled from the posteriors, a pure function of the step.
-
-        Returns:
-            The pictures, int64 [size], and their tokens, float32 [size, L, d].
-        """
+        """Return pictures int64 [size] and tokens float32 [size, L, d], sampled from the posteriors: a pure function of
+        the step."""
         members = torch.tensor(batch_members(len(self), size, step))
         noise = torch.randn(len(members), *self.mean.shape[1:], generator=torch.Generator().manual_seed(step))
         return members, self.mean[members].float() + self.std[members].float() * noise

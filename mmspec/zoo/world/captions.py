@@ -42,7 +42,6 @@ Turn = tuple[str, str]  # the texts of the user and of the assistant
 
 
 def full_turn(rng: np.random.Generator, scene: Scene, seed: int) -> Turn:
-    """Return a request for a caption and its answer."""
     return choose(rng, REQUESTS, 0.4), caption(scene, seed)
 
 
@@ -52,12 +51,10 @@ def reversed_turn(rng: np.random.Generator, scene: Scene, seed: int, skew: float
 
 
 def brief_turn(rng: np.random.Generator, scene: Scene, seed: int) -> Turn:
-    """Return a request for a list of the objects, and its answer."""
     return choose(rng, BRIEF_REQUESTS, 0.4), brief_caption(scene, seed)
 
 
 def imagined_turn(rng: np.random.Generator, scene: Scene, seed: int) -> Turn:
-    """Return a request without a picture, and a caption of an invented scene."""
     return choose(rng, IMAGINE_REQUESTS, 0.4), caption(scene, seed)
 
 

@@ -27,35 +27,17 @@ _UNITS = ("cm", "mm", "kg")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A page of text.
-
-    Attributes:
-        seed: Its seed.
-        lines: The lines of the page, at most 12 of at most 12 letters.
-        text: The text of the page: words separated by a space, lines of a table by a line break.
-        x: Left pixel of the first letter.
-        y: Top pixel of the first letter.
-        paper: Color of the paper, RGB.
-        ink: Color of the letters, RGB.
-        phase: Seed of the paper's grain.
-    """
-
     seed: int
-    lines: tuple[str, ...]
-    text: str
-    x: int
-    y: int
-    paper: tuple[int, int, int]
-    ink: tuple[int, int, int]
-    phase: int
+    lines: tuple[str, ...]  # at most 12 of at most 12 letters
+    text: str  # words separated by a space, lines of a table by a line break
+    x: int  # left pixel of the first letter
+    y: int  # top pixel of the first letter
+    paper: tuple[int, int, int]  # RGB
+    ink: tuple[int, int, int]  # RGB
+    phase: int  # seed of the paper's grain
 
 
 def sample_document(seed: int) -> Document:
-    """Sample the document of a seed.
-
-    Raises:
-        ValueError: The seed is outside scene.TRAIN_SEEDS and scene.EVAL_SEEDS.
-    """
     is_eval_seed(seed)
     rng = np.random.default_rng((seed, 71))
     lines, text = _table(rng) if rng.random() < TABLE_SHARE else _paragraph(rng)
@@ -65,17 +47,11 @@ def sample_document(seed: int) -> Document:
 
 
 def document_turn(rng: np.random.Generator, document: Document) -> tuple[str, str]:
-    """Return a request to transcribe a page, and its text."""
     return choose(rng, REQUESTS, 0.4), document.text
 
 
 def words_right(said: str, document: Document) -> float:
-    """Return the share of correct words, 0..1: words that both texts have in the same order, of the longer text.
-
-    Args:
-        said: The text to grade.
-        document: The page.
-    """
+    """Return the share of correct words, 0..1: words that both texts have in the same order, of the longer text."""
     words, truth = said.split(), document.text.split()
     return _common(words, truth) / max(len(words), len(truth))
 
@@ -93,7 +69,6 @@ def _table(rng: np.random.Generator) -> tuple[tuple[str, ...], str]:
 
 
 def _paragraph(rng: np.random.Generator) -> tuple[tuple[str, ...], str]:
-    """Return sentences until the page is full, broken between words."""
     words: list[str] = []
     while True:
         longer = words + _sentence(rng)
@@ -117,7 +92,6 @@ def _sentence(rng: np.random.Generator) -> list[str]:
 
 
 def _broken(words: Sequence[str]) -> list[str]:
-    """Break words into lines of at most COLUMNS letters."""
     lines: list[str] = []
     for word in words:
         if lines and len(lines[-1]) + 1 + len(word) <= COLUMNS:

@@ -74,11 +74,7 @@ def _samples() -> tuple[np.ndarray, np.ndarray]:
 
 @cache
 def digit_samples(digit: int, evaluation: bool) -> tuple[int, ...]:
-    """Return the indices of the handwritten samples of a digit in one of the two disjoint splits.
-
-    Raises:
-        ValueError: `digit` is outside 0..9.
-    """
+    """Return the indices of the handwritten samples of a digit 0..9 in one of the two disjoint splits."""
     if not 0 <= digit <= 9:
         raise ValueError(f"expected a digit from 0 to 9, got {digit}, pass one decimal digit")
     _, targets = _samples()
@@ -88,14 +84,8 @@ def digit_samples(digit: int, evaluation: bool) -> tuple[int, ...]:
 
 @lru_cache(maxsize=16384)
 def digit_mask(sample: int, pixels: int, slant: int = 0, turn: int = 0) -> np.ndarray:
-    """Return the coverage of a handwritten digit in a square, float32 [pixels, pixels] in 0..1.
-
-    Args:
-        sample: Index of the handwritten sample.
-        pixels: Side of the square.
-        slant: Shear in -2..2. Shear and rotation vary the few samples, which a tower would memorise.
-        turn: Rotation in -2..2.
-    """
+    """Return the coverage of a handwritten digit in a square, float32 [pixels, pixels] in 0..1. Shear and rotation in
+    -2..2 vary the few samples, which a tower would memorise."""
     images, _ = _samples()
     glyph = Image.fromarray(images[sample]).resize((pixels, pixels), Image.Resampling.BICUBIC)
     if slant or turn:
@@ -127,11 +117,7 @@ LETTERS = "".join(_ROWS)
 
 @cache
 def letter_mask(letter: str) -> np.ndarray:
-    """Return the inked pixels of a letter or a space, bool [7, 5].
-
-    Raises:
-        ValueError: Documents have no such letter.
-    """
+    """Return the inked pixels of a letter or a space, bool [7, 5]."""
     if letter == " ":
         return np.zeros((LETTER_HEIGHT, LETTER_WIDTH), dtype=bool)
     if letter not in _ROWS:

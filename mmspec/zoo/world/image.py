@@ -47,29 +47,15 @@ _LAYOUTS = ((3, 5), (1, 7), (0, 8), (2, 6))  # places of two objects: beside, ab
 
 @dataclass(frozen=True, slots=True)
 class ImageObject:
-    """An object of a picture.
-
-    Attributes:
-        shape: Its shape.
-        color: Its color.
-        size: "small" or "large".
-        texture: Its texture.
-        place: A name in PLACES.
-        pixels: Side of the square that it fills.
-        x: Left pixel of the square.
-        y: Top pixel of the square.
-        tint: The color as drawn, RGB.
-    """
-
     shape: str
     color: str
-    size: str
+    size: str  # "small" or "large"
     texture: str
-    place: str
-    pixels: int
-    x: int
-    y: int
-    tint: tuple[int, int, int]
+    place: str  # a name in PLACES
+    pixels: int  # side of the square that it fills
+    x: int  # left pixel of the square
+    y: int  # top pixel of the square
+    tint: tuple[int, int, int]  # the color as drawn, RGB
 
     @property
     def label(self) -> int:
@@ -92,11 +78,6 @@ def class_names() -> tuple[str, ...]:
 
 
 def sample_image_scene(seed: int) -> ImageScene:
-    """Sample the picture of a seed.
-
-    Raises:
-        ValueError: The seed is outside scene.TRAIN_SEEDS and scene.EVAL_SEEDS.
-    """
     is_eval_seed(seed)
     rng = np.random.default_rng((seed, 64))
     background = sample_background(rng)
@@ -109,11 +90,7 @@ def sample_image_scene(seed: int) -> ImageScene:
 
 
 def class_image_scene(label: int, seed: int) -> ImageScene:
-    """Sample a picture with an object of class `label`; everything else depends on `seed`.
-
-    Raises:
-        ValueError: The label is outside 0..63.
-    """
+    """Sample a picture with an object of class `label` (0..63); everything else depends on `seed`."""
     if not 0 <= label < CLASSES:
         raise ValueError(f"label: expected a class from 0 to {CLASSES - 1}, got {label}; see class_names()")
     is_eval_seed(seed)
@@ -165,15 +142,8 @@ _EXTRAS = ("plain", "small", "large", "dotted", "and", "with", "below", "under",
 
 
 def image_prompt(picture: ImageScene, seed: int) -> str:
-    """Return a prompt for a picture, a pure function of both arguments.
-
-    The color and shape of every object are always named, color right before shape: "a large red star in the top left
-    corner". Size, texture, place and background are optional.
-
-    Args:
-        picture: The picture.
-        seed: Seed of the words.
-    """
+    """Return a prompt that names the color and shape of every object, color right before shape: "a large red star in
+    the top left corner". Size, texture, place and background are optional."""
     rng = np.random.default_rng((picture.seed, seed, 66))
     text = choose(rng, _OPENERS, 0.4) + _objects(rng, picture.items)
     return text + (on_ground(rng, picture.background) if chance(rng, 0.75) else "")
@@ -213,7 +183,6 @@ def named_objects(prompt: str) -> list[tuple[str, str]]:
 
 
 def image_prompt_words() -> list[str]:
-    """Return every possible word of a prompt, sorted."""
     relations = [name for names in _RELATIONS.values() for name in names]
     phrases = [*_OPENERS, *_CORNERS, *_SIDES, *_MIDDLES, *GROUNDS, *relations]
     phrases += [*SHAPES, *COLORS, *TONES, *BACKDROPS, *_EXTRAS, "top left", "bottom right", "middle", "a an"]

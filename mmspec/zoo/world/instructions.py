@@ -68,21 +68,13 @@ _QUESTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """A request.
-
-    Attributes:
-        kind: The kind of task.
-        text: The user's text.
-        history: Earlier turns as (role, text), the user's first; empty except for second turns.
-    """
-
     kind: InstructionKind
     text: str
+    # earlier turns as (role, text), the user's first; empty except for second turns
     history: tuple[tuple[str, str], ...] = ()
 
 
 def instruction(seed: int, kind: InstructionKind | None = None) -> Instruction:
-    """Return request number `seed`, of a given or a random kind."""
     rng = np.random.default_rng((seed, 34))
     kind = kind or pick(rng, INSTRUCTION_KINDS + ("chat", "chat", "story"))
     if kind == "second_turn":

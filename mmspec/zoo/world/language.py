@@ -30,7 +30,7 @@ COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", 
 
 
 def choose(rng: np.random.Generator, options: Sequence, skew: float = 0.7):
-    """Return one of `options`, the r-th with weight `1 / r**skew`, since natural text has frequent phrases."""
+    """Return the r-th of `options` with weight `1 / r**skew`, since natural text has frequent phrases."""
     if len(options) == 1:
         return options[0]
     edges = np.cumsum(1.0 / np.arange(1, len(options) + 1) ** skew)
@@ -79,7 +79,6 @@ GROUNDS = ("on {a} background", "in front of {a} background", "on {plain}")
 
 
 def on_ground(rng: np.random.Generator, background: Background) -> str:
-    """Return the end of a prompt, which describes the background."""
     words = [background.tone]
     if background.texture != "smooth" or chance(rng, 0.5):
         words.insert(0, background.texture)
@@ -101,12 +100,8 @@ PAD, EOS, UNKNOWN = "<pad>", "</s>", "<unk>"
 
 
 def word_tokenizer(words: Sequence[str], longest: int) -> PreTrainedTokenizerFast:
-    """Return a tokenizer with a token per word and a final end token, as T5's: pad is 0, end 1, an unknown word 2.
-
-    Args:
-        words: The words.
-        longest: Tokens of a prompt, the end token included.
-    """
+    """Return a tokenizer with a token per word and a final end token, as T5's: pad is 0, end 1, an unknown word 2. A
+    prompt has at most `longest` tokens, the end token included."""
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(
@@ -132,15 +127,9 @@ def words_of(phrases: Sequence[str]) -> list[str]:
 
 
 def word_byte_tokenizer(special: Sequence[str], texts: Iterable[str]) -> Tokenizer:
-    """Return a tokenizer of whole words over bytes.
-
-    The ids are `special` in their order, the 256 bytes, then every longer piece of `texts`, sorted. A piece is a word
-    with the space before it. Other words and numbers are spelled in bytes, so that every text round-trips.
-
-    Args:
-        special: Special tokens.
-        texts: Texts with the words.
-    """
+    """Return a tokenizer of whole words over bytes. The ids are `special` in their order, the 256 bytes, then every
+    longer piece of `texts`, sorted. A piece is a word with the space before it. Other words and numbers are spelled in
+    bytes, so that every text round-trips."""
     split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     words = {piece for text in texts for piece, _ in split.pre_tokenize_str(text)}
     names = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet())]

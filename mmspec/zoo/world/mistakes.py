@@ -13,19 +13,10 @@ Span = tuple[int, int]
 
 
 def wrong_words(text: str, scene: Scene) -> list[Span]:
-    """Return the places in a caption of the colors, kinds and positions that the scene contradicts.
-
-    Only sentences with a position for each named object are checked, as in `parse_caption`. An object at an occupied
-    position is compared with the object there. At an empty position the position is wrong, and color and kind are wrong
-    too unless the scene has such an object elsewhere.
-
-    Args:
-        text: The caption.
-        scene: The scene.
-
-    Returns:
-        First character and end of every wrong word, in order.
-    """
+    """Return first character and end of the colors, kinds and positions in a caption that the scene contradicts, in
+    order. Only sentences with a position for each named object are checked, as in `parse_caption`. An object at an
+    occupied position is compared with the object there. At an empty position the position is wrong, and color and kind
+    are wrong too unless the scene has such an object elsewhere."""
     there = {thing.cell: (thing.color, thing.kind) for thing in scene.things}
     wrong: list[Span] = []
     for sentence in _SENTENCE.finditer(text):
@@ -47,13 +38,8 @@ def wrong_words(text: str, scene: Scene) -> list[Span]:
 
 
 def right_tokens(decode: Callable[[Sequence[int]], str], ids: Sequence[int], scene: Scene) -> list[bool]:
-    """Return whether each token of a caption is right, that is, reaches into no wrong word.
-
-    Args:
-        decode: A function from ids to their text; the text of the first ids has to begin that of all.
-        ids: The tokens of the caption.
-        scene: The scene.
-    """
+    """Return whether each token of a caption is right, that is, reaches into no wrong word. The decoded text of the
+    first ids has to begin that of all."""
     ends = [len(decode(ids[: count + 1])) for count in range(len(ids))]
     wrong = wrong_words(decode(ids), scene)
     starts = [0, *ends[:-1]]

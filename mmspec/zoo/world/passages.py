@@ -38,12 +38,10 @@ _ROLES = ("engineer", "nurse", "teacher", "accountant", "designer", "cook", "dri
 
 
 def person(rng: np.random.Generator) -> str:
-    """Return a first and a last name."""
     return f"{pick(rng, _FIRST)} {pick(rng, _LAST)}"
 
 
 def date(rng: np.random.Generator) -> str:
-    """Return a day and a month."""
     return f"{pick(rng, _MONTHS)} {int(rng.integers(1, 29))}"
 
 
@@ -57,7 +55,6 @@ def news(rng: np.random.Generator, sentences: int = 4) -> str:
 
 
 def letter(rng: np.random.Generator) -> str:
-    """Return an informal message about an order, a meeting or a visit."""
     name, other = pick(rng, _FIRST), pick(rng, _FIRST)
     middle = (
         f"i wanted to ask about the {pick(rng, _GOODS)} i ordered on {date(rng)}. it still did not arrive and nobody "
@@ -73,7 +70,6 @@ def letter(rng: np.random.Generator) -> str:
 
 
 def record(rng: np.random.Generator) -> str:
-    """Return a sentence or two with a person, a place, a date and an amount to extract."""
     who, city, goods = person(rng), pick(rng, _CITIES), pick(rng, _GOODS)
     price, count = int(rng.integers(5, 900)), int(rng.integers(1, 12))
     mail = f"{who.split()[0].lower()}.{who.split()[1].lower()}@example.com"
@@ -90,7 +86,6 @@ def record(rng: np.random.Generator) -> str:
 
 
 def function(rng: np.random.Generator) -> str:
-    """Return a short Python function with plain names."""
     name, values = pick(rng, ("total", "result", "count", "score")), pick(rng, ("values", "items", "numbers", "rows"))
     limit = int(rng.integers(2, 50))
     return pick(rng, (

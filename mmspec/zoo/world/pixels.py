@@ -28,14 +28,8 @@ def to_bytes(pixels: Tensor) -> np.ndarray:
 
 
 def image_pixels(images: Sequence[Any] | np.ndarray | Tensor) -> Tensor:
-    """Convert images to float32 [B, 3, 64, 64] in -1..1. Other sizes are scaled by area.
-
-    Args:
-        images: Pictures as `check_images` takes them. A uint8 tensor [B, 3, H, W] or [B, H, W, 3] stays on its device.
-
-    Raises:
-        ValueError: `check_images` refuses the images.
-    """
+    """Convert images, as `check_images` takes them, to float32 [B, 3, 64, 64] in -1..1. Other sizes are scaled by area.
+    A uint8 tensor [B, 3, H, W] or [B, H, W, 3] stays on its device."""
     is_stack = isinstance(images, Tensor) and images.ndim == 4
     if not (is_stack and images.dtype == torch.uint8 and 3 in (images.shape[1], images.shape[-1])):
         pictures = check_images(images)
@@ -53,7 +47,6 @@ def image_pixels(images: Sequence[Any] | np.ndarray | Tensor) -> Tensor:
 
 
 def sample_image_scenes(first_seed: int, count: int) -> list[ImageScene]:
-    """Return the pictures of `count` seeds from `first_seed` on."""
     return [sample_image_scene(first_seed + index) for index in range(count)]
 
 

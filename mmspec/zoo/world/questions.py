@@ -26,34 +26,18 @@ QUESTION_KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
 
 @dataclass(frozen=True, slots=True)
 class SceneQuestion:
-    """A question about a scene.
-
-    Attributes:
-        kind: The kind of question.
-        prompt: The question.
-        answer: The answer in words.
-        fact: The fact that a correct answer contains.
-    """
-
     kind: QuestionKind
     prompt: str
     answer: str
-    fact: str
+    fact: str  # that a correct answer contains
 
     @property
     def turn(self) -> Turn:
-        """The question and its answer."""
         return self.prompt, self.answer
 
 
 def question(scene: Scene, seed: int, kind: QuestionKind | None = None) -> SceneQuestion:
-    """Return a question about a scene.
-
-    Args:
-        scene: The scene.
-        seed: Seed of the question.
-        kind: The kind; None for a random kind. "digit" becomes "shape" where the scene has no digit.
-    """
+    """Return a question about a scene, of a random kind for None; "digit" becomes "shape" where the scene has no digit."""
     rng = np.random.default_rng((scene.seed, seed, 3))
     kind = kind or pick(rng, QUESTION_KINDS)
     if kind == "digit" and not any(thing.is_digit for thing in scene.things):

@@ -57,16 +57,7 @@ def draw_background(background: Background, side: int = IMAGE_SIDE) -> np.ndarra
 
 
 def paint(canvas: np.ndarray, mask: np.ndarray, texture: str, tint: tuple[int, int, int], x: int, y: int) -> None:
-    """Blend an object into a canvas in place.
-
-    Args:
-        canvas: float32 [H, W, 3].
-        mask: float32 [pixels, pixels], the coverage of the object.
-        texture: Its texture.
-        tint: Its color, RGB.
-        x: Its left pixel.
-        y: Its top pixel.
-    """
+    """Blend an object, mask float32 [pixels, pixels] at left x and top y, into a canvas float32 [H, W, 3] in place."""
     side = len(mask)
     patch = canvas[y : y + side, x : x + side]
     ink = texture_mask(texture, side) * np.asarray(tint, dtype=np.float32)

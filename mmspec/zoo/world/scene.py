@@ -50,33 +50,19 @@ EVAL_SEEDS = range(EVAL_START, 1 << 32)
 
 @dataclass(frozen=True, slots=True)
 class SceneObject:
-    """An object: a shape or a handwritten digit in a cell of the 3x3 grid.
+    """A shape or a handwritten digit in a cell of the 3x3 grid."""
 
-    Attributes:
-        cell: Its cell, in reading order.
-        kind: Its shape or digit.
-        color: Its color.
-        size: Its size.
-        texture: Its texture.
-        x: Its left pixel.
-        y: Its top pixel.
-        tint: The color as drawn, RGB.
-        sample: Index of the handwritten sample; -1 for a shape.
-        slant: Shear of a handwritten sample, -2..2.
-        turn: Rotation of a handwritten sample, -2..2.
-    """
-
-    cell: int
+    cell: int  # in reading order
     kind: str
     color: str
     size: str
     texture: str
-    x: int
-    y: int
-    tint: tuple[int, int, int]
-    sample: int
-    slant: int
-    turn: int
+    x: int  # left pixel
+    y: int  # top pixel
+    tint: tuple[int, int, int]  # the color as drawn, RGB
+    sample: int  # index of the handwritten sample; -1 for a shape
+    slant: int  # shear of a handwritten sample, -2..2
+    turn: int  # rotation of a handwritten sample, -2..2
 
     @property
     def is_digit(self) -> bool:
@@ -89,19 +75,10 @@ class SceneObject:
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """A background with a nameable tone and texture.
-
-    Attributes:
-        tone: Its tone.
-        texture: Its texture.
-        tint: The tone as drawn, RGB.
-        phase: Seed of its noise and pattern.
-    """
-
     tone: str
     texture: str
-    tint: tuple[int, int, int]
-    phase: int
+    tint: tuple[int, int, int]  # the tone as drawn, RGB
+    phase: int  # seed of its noise and pattern
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +92,9 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class SceneConfig:
-    """Settings of a scene.
-
-    Attributes:
-        least: Least number of objects.
-        most: Most objects.
-        digit_share: Probability that an object is a digit.
-    """
-
-    least: int = 2
+    least: int = 2  # objects
     most: int = 6
-    digit_share: float = 0.35
+    digit_share: float = 0.35  # probability that an object is a digit
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most <= GRID * GRID:
@@ -135,11 +104,6 @@ class SceneConfig:
 
 
 def is_eval_seed(seed: int) -> bool:
-    """Return whether a seed is in the evaluation range.
-
-    Raises:
-        ValueError: The seed is outside both ranges.
-    """
     if seed in TRAIN_SEEDS:
         return False
     if seed in EVAL_SEEDS:
@@ -192,7 +156,6 @@ def _sample_object(rng: np.random.Generator, cell: int, digit_share: float, eval
 
 
 def pick(rng: np.random.Generator, values: Sequence[Value]) -> Value:
-    """Return a uniformly random value."""
     return values[int(rng.integers(len(values)))]
 
 

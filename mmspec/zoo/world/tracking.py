@@ -26,15 +26,10 @@ _SIDE = 24  # side of the square in which shapes are compared
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Track:
-    """The pixels and the position of a color over F frames.
+    """The pixels and the position of a color over F frames."""
 
-    Attributes:
-        mask: bool [F, H, W], its pixels.
-        place: float64 [F, 2], their mean (x, y), NaN where there are fewer than LEAST_PIXELS.
-    """
-
-    mask: np.ndarray
-    place: np.ndarray
+    mask: np.ndarray  # bool [F, H, W]
+    place: np.ndarray  # float64 [F, 2], mean (x, y); NaN below LEAST_PIXELS
 
     @property
     def seen(self) -> np.ndarray:
@@ -43,15 +38,8 @@ class Track:
 
 
 def track(frames: np.ndarray, color: str) -> Track:
-    """Track a color through frames. A pixel has the color if no other color or background tone of the world is nearer.
-
-    Args:
-        frames: uint8 [F, H, W, 3].
-        color: A name of COLORS.
-
-    Raises:
-        ValueError: The array or the color is another.
-    """
+    """Track a color of COLORS through frames uint8 [F, H, W, 3]. A pixel has the color if no other color or background
+    tone of the world is nearer."""
     if color not in COLORS or frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[-1] != 3:
         raise ValueError(f"frames: expected uint8 [F, H, W, 3] and one of {', '.join(COLORS)}, got {frames.dtype} "
                          f"{frames.shape} and {color!r}; convert them")  # fmt: skip
@@ -80,16 +68,8 @@ def without_grain(mask: np.ndarray) -> np.ndarray:
 
 
 def direction_of(seen: Track, first: int = 0, steps: int = STEADY) -> str | None:
-    """Return the direction of a track, a key of DIRECTIONS; the median step decides along each axis.
-
-    Args:
-        seen: The track.
-        first: The first frame.
-        steps: Number of steps.
-
-    Returns:
-        The direction; None where the object stands still or is not seen in all frames.
-    """
+    """Return a key of DIRECTIONS, by the median step along each axis; None where the object stands still or is not seen
+    in all frames."""
     places = seen.place[first : first + steps + 1]
     if len(places) < 2 or np.isnan(places).any():
         return None
@@ -127,18 +107,9 @@ def _templates() -> tuple[tuple[str, ...], np.ndarray]:
 
 
 def agreement(frames: np.ndarray, named: Iterable[tuple[str, str, str]]) -> float:
-    """Return how much of a prompt frames show, in 0..1.
-
-    For each object, these are the share of frames in which its color is seen, whether its first direction is right, and
-    for shapes whether the shape is right.
-
-    Args:
-        frames: uint8 [F, H, W, 3].
-        named: (kind, color, direction) of each object, from `named_movers`.
-
-    Returns:
-        The mean; 0 without objects.
-    """
+    """Return how much of a prompt, (kind, color, direction) by object, frames uint8 [F, H, W, 3] show: a mean in 0..1,
+    0 without objects. For each object, these are the share of frames in which its color is seen, whether its first
+    direction is right, and for shapes whether the shape is right."""
     values = [value for _, value in marks(frames, named)]
     return float(np.mean(values)) if values else 0.0
 
@@ -158,21 +129,9 @@ _LEAST_SIZE = 0.6  # as a share of the object's pixels; a smaller area lowers th
 
 
 def likeness(frames: np.ndarray, movers: Sequence[Mover]) -> np.ndarray:
-    """Return the likeness of frames to movers, wherever these are.
-
-    The likeness is the mean over the movers of the overlap between the pixels of their color and their shape, both
-    scaled to the same square; 0 where the color is not seen.
-
-    Args:
-        frames: uint8 [F, H, W, 3].
-        movers: The movers.
-
-    Returns:
-        float64 [F] in 0..1.
-
-    Raises:
-        ValueError: There are no movers.
-    """
+    """Return float64 [F] in 0..1, the likeness of frames uint8 [F, H, W, 3] to movers, wherever these are: the mean
+    over the movers of the overlap between the pixels of their color and their shape, both scaled to the same square; 0
+    where the color is not seen."""
     if not movers:
         raise ValueError("movers: expected at least one object, got none; name an object")
     return np.mean([_overlap(track(frames, mover.color).mask, mover) for mover in movers], axis=0)

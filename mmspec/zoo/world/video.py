@@ -42,36 +42,20 @@ _ALONG = {"across": ("left", "right"), "upright": ("up", "down")}
 
 @dataclass(frozen=True, slots=True)
 class Mover:
-    """A moving object: a shape or a handwritten digit.
-
-    Attributes:
-        kind: Its shape or digit.
-        color: Its color.
-        direction: Its first direction, a key of DIRECTIONS.
-        speed: Its speed, a key of SPEEDS.
-        pixels: Side of the square that it fills.
-        x: Left pixel of the square in frame 0.
-        y: Top pixel of the square in frame 0.
-        dx: Pixels per frame to the right before the first bounce.
-        dy: Pixels per frame down before the first bounce.
-        tint: The color as drawn, RGB.
-        sample: Index of the handwritten sample; -1 for a shape.
-        slant: Shear of a handwritten sample.
-        turn: Rotation of a handwritten sample.
-    """
+    """A moving object: a shape or a handwritten digit."""
 
     kind: str
     color: str
-    direction: str
-    speed: str
-    pixels: int
-    x: int
-    y: int
-    dx: int
-    dy: int
-    tint: tuple[int, int, int]
-    sample: int
-    slant: int
+    direction: str  # its first direction, a key of DIRECTIONS
+    speed: str  # a key of SPEEDS
+    pixels: int  # side of the square that it fills
+    x: int  # left pixel of the square in frame 0
+    y: int  # top pixel of the square in frame 0
+    dx: int  # pixels per frame to the right before the first bounce
+    dy: int  # pixels per frame down before the first bounce
+    tint: tuple[int, int, int]  # the color as drawn, RGB
+    sample: int  # index of the handwritten sample; -1 for a shape
+    slant: int  # shear of a handwritten sample
     turn: int
 
     @property
@@ -124,14 +108,8 @@ class VideoScene:
 
 
 def sample_video_scene(seed: int) -> VideoScene:
-    """Sample the scene of a seed.
-
-    Scenes of evaluation seeds show handwritten samples that no training scene shows. Two movers go left or right, in
-    the upper and the lower half, or up or down side by side.
-
-    Raises:
-        ValueError: The seed is outside scene.TRAIN_SEEDS and scene.EVAL_SEEDS.
-    """
+    """Scenes of evaluation seeds show handwritten samples that no training scene shows. Two movers go left or right, in
+    the upper and the lower half, or up or down side by side."""
     evaluation = is_eval_seed(seed)
     rng = np.random.default_rng((seed, 67))
     background = sample_background(rng)
@@ -182,11 +160,7 @@ def _folded(at: int, room: int) -> int:
 
 
 def render_frames(scene: VideoScene, frames: int, first: int = 0) -> np.ndarray:
-    """Return frames `first` to `first + frames - 1` as uint8 [frames, 64, 64, 3] RGB, with fixed background grain.
-
-    Raises:
-        ValueError: `frames` is below 1, or `first` is negative.
-    """
+    """Return frames `first` to `first + frames - 1` as uint8 [frames, 64, 64, 3] RGB, with fixed background grain."""
     if frames < 1 or first < 0:
         raise ValueError(f"frames: expected at least 1 from frame 0 on, got {frames} from frame {first} on")
     ground = draw_background(scene.background, IMAGE_SCENE_SIDE)

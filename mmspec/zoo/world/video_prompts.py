@@ -33,16 +33,8 @@ _BOUNCES = ("and bounces off the {} edge", "and bounces back from the {} edge", 
 
 
 def video_prompt(scene: VideoScene, seed: int, frames: int = 0) -> str:
-    """Return a prompt for a scene, a pure function of the arguments.
-
-    The color, kind and first direction of every object are always named, color right before kind: "a red star moves
-    slowly up and to the left". Speed, bounces, background and order are optional.
-
-    Args:
-        scene: The scene.
-        seed: Seed of the words.
-        frames: Frames within which a prompt may mention bounces; 0 for none.
-    """
+    """Return a prompt that names the color, kind and first direction of every object, color right before kind: "a red
+    star moves slowly up and to the left". Speed, bounces within `frames` frames, background and order are optional."""
     rng = np.random.default_rng((scene.seed, seed, 68))
     phrases = [_moves(rng, mover, frames) for mover in scene.movers]
     if chance(rng, 0.3):
@@ -83,7 +75,6 @@ def _direction_in(text: str) -> str:
 
 
 def video_prompt_words() -> list[str]:
-    """Return every possible word of a prompt, sorted."""
     motions = [way for ways in (*_DIRECTION_WORDS.values(), *_SPEEDS.values()) for way in ways]
     phrases = [
         *_OPENERS,
@@ -101,5 +92,5 @@ def video_prompt_words() -> list[str]:
 
 
 def video_prompt_tokenizer() -> PreTrainedTokenizerFast:
-    """Return a tokenizer with a token per word and a final end token; see `image_prompt_tokenizer`."""
+    """See `image_prompt_tokenizer`."""
     return word_tokenizer(video_prompt_words(), LONGEST)

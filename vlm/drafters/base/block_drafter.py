@@ -1,4 +1,4 @@
-"""Base of drafters that draft a block of tokens in one pass over the target's states, and the state of a request."""
+"""Base of drafters that draft a block of tokens in a single pass over the target's states."""
 
 from __future__ import annotations
 
@@ -26,13 +26,10 @@ Lesson = tuple[float, Tensor]  # the weight of a loss, and the features of its d
 
 
 class BlockDrafter(BlockVocabulary):
-    """Base of drafters that draft a block of tokens in one pass, as DFlash does.
-
-    The layers read a context state per committed token, computed from the target's states at `taps`, and a block. The
-    block holds the root and mask tokens, and its rows each predict a token. Embedding and head are the target's. The
-    keys and values of a block are never kept. Subclasses override `after` and `logits` to condition a level's
-    distribution on the previous draft token.
-    """
+    """Base of drafters that draft a block of tokens in one pass, as DFlash does. The layers read a context state per
+    committed token, computed from the target's states at `taps`, and a block: the root and mask tokens. Each row
+    predicts a token. Embedding and head are the target's, and keys and values of a block are never kept. Subclasses
+    override `after` and `logits` to condition a level's distribution on the previous draft token."""
 
     steps = ("block", 5, 5)
     independent = True  # whether a level's distribution ignores the tokens drafted above it
@@ -77,21 +74,14 @@ class BlockDrafter(BlockVocabulary):
         return rms_norm(self.hidden_norm, small_linear(states, self.fc.weight))
 
     def read(self, states: Tensor, real: Tensor | None, picture: Tensor) -> PromptSlots:
-        """Return the context of a prompt: a slot per token, and for pictures as many slots as they are pooled into.
-
-        Args:
-            states: float [B, n, taps * width], as in `context`.
-            real: bool [B, n], the tokens that are no padding; None for all.
-            picture: int64 [B, n], see `picture_numbers`.
-        """
+        """Return a slot per token of a prompt, and for pictures as many slots as they are pooled into, from `states` as
+        in `context`; `real`, bool [B, n], is None without padding, and `picture` as in `picture_numbers`."""
         context, keep = self.pooled(self.context(states), real, picture)
         return pack_slots(context, context, keep, torch.ones(states.shape[:2], dtype=torch.bool, device=states.device))
 
     def pooled(self, context: Tensor, real: Tensor | None, picture: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the context states [B, n, H] with pictures pooled, and a mask of the remaining rows; None for all.
-
-        A remaining row counts as one position. `real` and `picture` are as in `read`.
-        """
+        """Return the context states [B, n, H] with pictures pooled, and a mask of the remaining rows, None for all;
+        each of these counts as one position. `real` and `picture` are as in `read`."""
         spans = None if self.pool is None else PictureSpans.of(picture)
         if spans is None:
             return context, real
@@ -104,39 +94,21 @@ class BlockDrafter(BlockVocabulary):
         return torch.cat([root[..., None], masks], -1)
 
     def forward(self, embeds: Tensor, rotary: Tensor, cache: SlotCache, biases: Sequence[Tensor | None]) -> Tensor:
-        """Return the normed outputs [B, n, H] of blocks, and write their keys and values to `cache` behind the context.
-
-        Args:
-            embeds: float [B, n, H], the embeddings of the blocks.
-            rotary: Rows of `layer.rotary()` at their positions.
-            cache: The cache with the context.
-            biases: A bias for each layer, see `attention_biases`.
-        """
+        """Return the normed outputs [B, n, H] of blocks from embeddings [B, n, H]; their keys and values are written to
+        `cache` behind the context. `rotary` has rows of `layer.rotary()`, `biases` are those of `attention_biases`."""
         rows = embeds * self.config.embedding_scale if self.config.embedding_scale != 1 else embeds
         for index, (layer, bias) in enumerate(zip(self.layers, biases, strict=True)):
             rows = layer(rows, rotary, cache, index, bias)
         return rms_norm(self.norm, rows)
 
     def drafting(self, rows: Tensor, earlier: Tensor | None = None) -> Tensor:
-        """Return the features of the levels before any token is drafted: the rows that predict a token.
-
-        Args:
-            rows: float [..., block_size, H], of the whole block.
-            earlier: int64 [...], the token before the root, which most drafters do not read.
-
-        Returns:
-            float [..., drafted, F].
-        """
+        """Return the features of the levels before any token is drafted, [..., drafted, F], of rows [..., block_size,
+        H]. `earlier`, int64 [...], is the token before the root, which most drafters do not read."""
         return rows if self.config.from_root else rows[..., 1:, :]
 
     def after(self, row: Tensor, token: Tensor, before: Tensor | None) -> Tensor:
-        """Return the features of a level's distribution, [B, n, F], which begin with the row itself.
-
-        Args:
-            row: float [B, 1, H].
-            token: int64 [B, n], the tokens right before the level.
-            before: float [B, n, F], the features that these tokens were drawn from; None for the root.
-        """
+        """Return the features of a level's distribution, [B, n, F], which begin with its row [B, 1, H], behind tokens
+        int64 [B, n] drawn from the features `before`, [B, n, F] or None for the root."""
         return row.expand(-1, token.shape[1], -1)
 
     def seen(self, out: Tensor) -> Tensor:
@@ -148,12 +120,8 @@ class BlockDrafter(BlockVocabulary):
         return unary.expand(-1, out.shape[1], -1)
 
     def walk(self, rows: Tensor, before: Tensor) -> Tensor:
-        """Return the features [N, D, F] of all levels along texts, as drafting these texts computes them.
-
-        Args:
-            rows: float [N, D, H], from `drafting`.
-            before: int64 [N, D], the token right before each level's token.
-        """
+        """Return the features [N, D, F] of all levels along texts, as drafting these texts computes them. Rows [N, D,
+        H] come from `drafting`; `before`, int64 [N, D], are the tokens right before each level's."""
         if self.independent:
             return rows
         features: list[Tensor] = []
@@ -163,15 +131,8 @@ class BlockDrafter(BlockVocabulary):
         return torch.cat(features, 1)
 
     def lessons(self, rows: Tensor, before: Tensor, best: Callable[[Tensor], Tensor]) -> list[Lesson]:
-        """Return the losses of training: pairs of a weight and the features to compare with the target.
-
-        The first pair follows the text itself.
-
-        Args:
-            rows: float [N, D, F], from `drafting`.
-            before: int64 [N, D], see `walk`.
-            best: From features [N, D, F] to the likeliest tokens, int64 [N, D].
-        """
+        """Return the losses of training, the first of which follows the text itself; `rows` and `before` are as in
+        `walk`. `best` maps features [N, D, F] to the likeliest tokens, int64 [N, D]."""
         return [(1.0, self.walk(rows, before))]
 
     def scores(self, out: Tensor, head: nn.Module) -> Tensor:
@@ -199,14 +160,8 @@ class BlockDrafter(BlockVocabulary):
 
 
 class BlockDrafterState(FeatureState):
-    """A cache with the keys and values of a context slot for each committed token.
-
-    The keys and values of a block are written behind them and never counted, so nothing has to be removed.
-
-    Attributes:
-        rows: float [B, D, H], the rows of the block behind the pending token.
-        unary: float32 [B, D, k], the scores of these rows.
-    """
+    """Keys and values of a context slot for each committed token; those of a block are written behind them and never
+    counted. `rows`, float [B, D, H], follow the pending token; `unary`, float32 [B, D, k], are their scores."""
 
     def __init__(self, drafter: object, target: object):
         super().__init__(drafter, target)
@@ -224,7 +179,7 @@ class BlockDrafterState(FeatureState):
         return self.drafter.config.block_size
 
     def stale_slots(self, target: object) -> int:
-        """Return the number of stale slots. A slot belongs to a single token, so cached tokens are not read again."""
+        """Return the number of stale slots; a slot belongs to a single token, so cached tokens are not read again."""
         return target.turn.forget - (target.turn.before is not None)
 
     def read_prompt(self) -> None:
@@ -257,7 +212,6 @@ class BlockDrafterState(FeatureState):
         self.draw_block(self.deepest if depth is None else depth)
 
     def read_pending(self) -> None:
-        """Add the context of the tokens accepted since the last draft."""
         states, _, self.counts = self.pending_features.take()
         context = self.drafter.context(states)
         self._reach(context.dtype)
@@ -282,7 +236,6 @@ class BlockDrafterState(FeatureState):
         self.root = drafter.after(self.rows[:, :1], target.pending[:, None], None)[:, 0]
 
     def drafting(self, rows: Tensor) -> Tensor:
-        """See `BlockDrafter.drafting`."""
         return self.drafter.drafting(rows)
 
     def feature(self, out: Tensor, depth: int) -> Tensor:

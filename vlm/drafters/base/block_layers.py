@@ -18,53 +18,32 @@ UNLIMITED = -1  # reach of a layer without a window
 
 @dataclass(frozen=True, slots=True)
 class BlockDrafterConfig:
-    """The sizes of a block drafter.
-
-    Attributes:
-        hidden_size, vocab_size: The target's.
-        taps: The target's layers whose outputs are read, from 0.
-        mask_token_id: The embedding row that stands for a token to draft.
-        block_size: The rows of a block, with the root.
-        target_hidden_size: The width of the states that are read, 0 for hidden_size.
-        draft_vocab_size: The tokens of a reduced vocabulary, 0 for all tokens.
-        from_root: Whether a row predicts the token behind its position, so that the root drafts too.
-        reach: The positions that a row of each layer looks back, -1 for all.
-        reach_from_root: Whether `reach` counts from the root instead of the row.
-        causal: For each layer, whether a row sees no later row of the block.
-        latents: The rows that a picture is pooled into, 0 for no pooling.
-        softcap: As in `LogitTransform`, 0 for none.
-        tied_head: Whether a reduced vocabulary is scored with the target's own rows, neither trained nor saved.
-        attention_bias: Whether the projections of attention have biases.
-        mlp_bias: Whether the projections of the MLP have biases.
-        rope_scaling: The scaling of rotary positions, see `check_scaling`.
-    """
-
-    hidden_size: int
+    hidden_size: int  # the target's
     intermediate_size: int
     num_attention_heads: int
-    vocab_size: int
-    taps: tuple[int, ...]
-    mask_token_id: int
-    block_size: int = 16
+    vocab_size: int  # the target's
+    taps: tuple[int, ...]  # the target's layers whose outputs are read, from 0
+    mask_token_id: int  # the embedding row of a token to draft
+    block_size: int = 16  # with the root
     num_hidden_layers: int = 1
-    target_hidden_size: int = 0
+    target_hidden_size: int = 0  # the width of the states that are read, 0 for hidden_size
     num_key_value_heads: int = 0
     head_dim: int = 0
     rope_theta: float = 10000.0
     rms_norm_eps: float = 1e-6
-    draft_vocab_size: int = 0
-    from_root: bool = False
-    reach: tuple[int, ...] = ()
-    reach_from_root: bool = False
-    causal: tuple[bool, ...] = ()
+    draft_vocab_size: int = 0  # the tokens of a reduced vocabulary, 0 for all
+    from_root: bool = False  # whether a row predicts the token behind its position, so that the root drafts too
+    reach: tuple[int, ...] = ()  # the positions that a row of each layer looks back, -1 for all
+    reach_from_root: bool = False  # whether `reach` counts from the root instead of the row
+    causal: tuple[bool, ...] = ()  # for each layer, whether a row sees no later row of the block
     embedding_scale: float = 1.0
     output_multiplier: float = 1.0
-    softcap: float = 0.0
-    latents: int = 0
-    tied_head: bool = False
+    softcap: float = 0.0  # as in `LogitTransform`, 0 for none
+    latents: int = 0  # the rows that a picture is pooled into, 0 for no pooling
+    tied_head: bool = False  # whether a reduced vocabulary has the target's rows, neither trained nor saved
     attention_bias: bool = False
     mlp_bias: bool = False
-    rope_scaling: dict[str, Any] = field(default_factory=dict)
+    rope_scaling: dict[str, Any] = field(default_factory=dict)  # see `check_scaling`
 
     def __post_init__(self) -> None:
         layers = self.num_hidden_layers
@@ -95,20 +74,13 @@ class BlockDrafterConfig:
 
     @property
     def drafted(self) -> int:
-        """The draft tokens of a block."""
         return self.block_size if self.from_root else self.block_size - 1
 
     @property
     def tapped(self) -> int:
-        """The width of a state that is read."""
         return self.target_hidden_size or self.hidden_size
 
     def layer(self) -> LayerConfig:
-        """Return the sizes of a layer.
-
-        Raises:
-            ValueError: The sizes do not fit together.
-        """
         return LayerConfig.of(self, qkv_bias=self.attention_bias, out_bias=self.attention_bias)
 
 
@@ -130,12 +102,7 @@ class BlockLayer(DraftLayer):
         return query, key, qkv[:, :, number + groups :].transpose(1, 2)
 
     def context(self, states: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the keys and values [B, groups, n, dim] of context states.
-
-        Args:
-            states: float [B, n, H].
-            rotary: float [B or 1, n, 2, dim].
-        """
+        """Return the keys and values [B, groups, n, dim] of context states [B, n, H]; `rotary` is [B or 1, n, 2, dim]."""
         number, groups, dim = self.config.num_attention_heads, self.config.groups, self.config.dim
         bias = None if self.qkv.bias is None else self.qkv.bias[number * dim :]
         kv = small_linear(states, self.qkv.weight[number * dim :], bias).unflatten(-1, (2 * groups, dim))
@@ -153,20 +120,12 @@ class BlockLayer(DraftLayer):
         return small_linear(attended.transpose(1, 2).flatten(2), self.out.weight, self.out.bias)
 
     def mixed(self, normed: Tensor) -> Tensor:
-        """Return the MLP output [B, n, H] of normed rows."""
         gate, up = small_linear(normed, self.gate_up.weight, self.gate_up.bias).chunk(2, -1)
         return small_linear(F.silu(gate) * up, self.down.weight, self.down.bias)
 
     def forward(self, rows: Tensor, rotary: Tensor, cache: SlotCache, index: int, bias: Tensor | None) -> Tensor:
-        """Return the layer's output [B, n, H] of block rows, and write their keys and values to `cache`.
-
-        Args:
-            rows: float [B, n, H].
-            rotary: float [B or 1, n, 2, dim], at the positions of the rows.
-            cache: The cache with the context.
-            index: The layer's number in the cache.
-            bias: float [B or 1, 1, n, slots], additive, see `attention_biases`.
-        """
+        """Return the output of block rows [B, n, H], and write their keys and values to `cache` under the number
+        `index`. `rotary` is [B or 1, n, 2, dim]; `bias`, additive [B or 1, 1, n, slots], see `attention_biases`."""
         rows = rows + self.attended(rms_norm(self.input_norm, rows), rotary, cache, index, bias)
         return rows + self.mixed(rms_norm(self.norm, rows))
 
@@ -174,10 +133,8 @@ class BlockLayer(DraftLayer):
 def attention_biases(
     config: BlockDrafterConfig, cache: SlotCache, count: int, dtype: torch.dtype
 ) -> list[Tensor | None]:
-    """Return, per layer, the attention bias of `count` block rows behind each row's committed slots; None sees all.
-
-    A slot's number is its position: context states stand in the order of their tokens.
-    """
+    """Return, per layer, the attention bias of `count` block rows behind each row's committed slots; None sees all. A
+    slot's number is its position, since context states stand in the order of their tokens."""
     biases: dict[tuple[int, bool], Tensor | None] = {}
     for kind in zip(config.reach, config.causal, strict=True):
         if kind not in biases:
@@ -201,11 +158,8 @@ def _attention_bias(
 
 
 def within_reach(row: Tensor, key: Tensor, root: Tensor, reach: int, from_root: bool) -> Tensor:
-    """Return whether a window shows the keys at positions `key` to block rows at positions `row`.
-
-    With `from_root`, the window counts from the block's root at position `root` and hides nothing of the block.
-    Otherwise it counts from each row to both sides.
-    """
+    """Return whether a window shows the keys at positions `key` to block rows at positions `row`. It counts from each
+    row to both sides, or with `from_root` from the block's root at `root`, and then hides nothing of the block."""
     return root - key <= reach if from_root else (row - key).abs() <= reach
 
 

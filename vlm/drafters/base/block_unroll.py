@@ -14,21 +14,13 @@ from mmspec.vlm.drafters.base.trained_drafter import shared_embedding
 
 @dataclass(slots=True)
 class AnchoredBlocks:
-    """The places of blocks in rows of tokens.
+    """The places of blocks in rows of tokens."""
 
-    Attributes:
-        ids: int64 [B, T], the tokens.
-        anchor: int64 [B, A], the slots whose tokens are the roots of the blocks.
-        position: int64 [B, T], the position of every token.
-        document: int64 [B, T], the document of every token, negative for padding. A block sees its own document alone.
-        picture: int64 [B, T], see `picture_numbers`, for rows of a single document; None where pictures are read whole.
-    """
-
-    ids: Tensor
-    anchor: Tensor
-    position: Tensor
-    document: Tensor
-    picture: Tensor | None = None
+    ids: Tensor  # int64 [B, T]
+    anchor: Tensor  # int64 [B, A], the slots whose tokens are the roots of the blocks
+    position: Tensor  # int64 [B, T]
+    document: Tensor  # int64 [B, T], negative for padding; a block sees its own document alone
+    picture: Tensor | None = None  # int64 [B, T], see `picture_numbers`, of one document; None reads pictures whole
 
     def without(self, keep: Tensor) -> AnchoredBlocks:
         """Return the same blocks where only the tokens in `keep`, bool [B, T], are context and take a position."""
@@ -37,19 +29,8 @@ class AnchoredBlocks:
 
 
 def unroll_anchored_blocks(drafter: BlockDrafter, embed: nn.Module, blocks: AnchoredBlocks, states: Tensor) -> Tensor:
-    """Return the drafter's normed rows as drafting from each anchor computes them.
-
-    A block sees itself and the context before its root. The root's own states are not available yet.
-
-    Args:
-        drafter: The block drafter.
-        embed: The target's embedding.
-        blocks: The places of the blocks.
-        states: float [B, T, F], the target's states at the taps.
-
-    Returns:
-        float [B, A, block_size, H].
-    """
+    """Return the normed rows [B, A, block_size, H] as drafting from each anchor computes them, from states [B, T, F] at
+    the taps. A block sees itself and the context before its root, whose own states are not available yet."""
     context = drafter.context(states)
     if blocks.picture is not None:
         context, keep = drafter.pooled(context, blocks.document >= 0, blocks.picture)

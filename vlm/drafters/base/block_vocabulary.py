@@ -18,17 +18,11 @@ from mmspec.vlm.hf_model import unwrapped
 
 
 class BlockVocabulary(ShapedDrafter):
-    """Base of block drafters that scores their rows.
-
-    Scores cover the drafter's k tokens: all V tokens, or a reduced vocabulary. Other tokens are never drafted.
-
-    Attributes:
-        head: The drafter's own or tied head; None where the target's head scores all tokens.
-        token_rows: Names of the weights with a row for each token of the vocabulary.
-    """
+    """Base of block drafters that scores their rows for the drafter's k tokens, all V or a reduced vocabulary. `head`
+    is the drafter's own or tied head, None where the target's head scores all tokens."""
 
     config: BlockDrafterConfig
-    token_rows: tuple[str, ...] = ("head.weight",)
+    token_rows: tuple[str, ...] = ("head.weight",)  # weights with a row for each token of the vocabulary
 
     def __init__(self, config: BlockDrafterConfig):
         super().__init__(config)
@@ -42,17 +36,11 @@ class BlockVocabulary(ShapedDrafter):
 
     @property
     def width(self) -> int:
-        """The number of tokens that are scored."""
         return self.config.draft_vocab_size or self.config.vocab_size
 
     def unary(self, rows: Tensor, head: nn.Module, after: LogitTransform | None = None) -> Tensor:
-        """Return the scores of rows alone, float32 [..., k].
-
-        Args:
-            rows: float [..., H].
-            head: The target's head.
-            after: The target's transform of its logits, used unless the drafter's own config has a transform.
-        """
+        """Return the scores of rows [..., H] alone, float32 [..., k]. `after` is the target's transform of its logits,
+        used unless the drafter's own config has a transform."""
         if self.head is not None and not self.head.tied:
             return self.head(rows)
         own = LogitTransform(self.config.output_multiplier, self.config.softcap)
@@ -65,10 +53,7 @@ class BlockVocabulary(ShapedDrafter):
 
     @torch.no_grad()
     def start_from(self, parts: Parts) -> Self:
-        """Copy the target's rows into an own or tied head; return the drafter itself.
-
-        A vocabulary that is chosen later starts from the target's rows too.
-        """
+        """Copy the target's rows into an own or tied head; a vocabulary that is chosen later starts from them too."""
         self._start = (parts.head.weight,)  # in a tuple: not a weight of the drafter
         self._fill_head()
         return self
@@ -82,16 +67,8 @@ class BlockVocabulary(ShapedDrafter):
 
     @torch.no_grad()
     def with_vocabulary(self, ids: Sequence[int]) -> Self:
-        """Return a drafter of these tokens only, with the weights of this drafter.
-
-        A token's row comes from this drafter, else from the target's rows (`start_from`); else it is new.
-
-        Args:
-            ids: Rising token ids.
-
-        Raises:
-            ValueError: The ids do not rise, or an id is no token.
-        """
+        """Return a drafter with these weights for these rising token ids only; a token without a row gets the target's
+        (`start_from`), else a new row."""
         size = 0 if len(ids) == self.config.vocab_size else len(ids)
         other = type(self)(replace(self.config, draft_vocab_size=size))
         other.to(device=self.fc.weight.device, dtype=self.fc.weight.dtype).train(self.training)
@@ -111,15 +88,9 @@ class BlockVocabulary(ShapedDrafter):
     def with_answers(
         self, answers: Iterable[Sequence[int]], most: int = 0, always: Iterable[int] = (), never: Iterable[int] = ()
     ) -> Self:
-        """Return `with_vocabulary` for the answers' most frequent tokens, see `reduced_vocabulary`.
-
-        Args:
-            answers: Token ids of answers.
-            most: The number of tokens; 0 for the config's draft_vocab_size. If that is 0 too, the drafter stays
-                unchanged.
-            always: Tokens to keep whatever their count.
-            never: Tokens to leave out whatever their count.
-        """
+        """Return `with_vocabulary` for the answers' `most` frequent tokens, 0 for the config's draft_vocab_size,
+        unchanged if that is 0 too, see `reduced_vocabulary`. `always` are kept and `never` left out, whatever their
+        count."""
         most = min(most or self.config.draft_vocab_size, self.config.vocab_size)
         if not most:
             return self
@@ -135,21 +106,14 @@ class BlockVocabulary(ShapedDrafter):
         return drafter
 
     def _tokens(self) -> Tensor:
-        """Return the token of every score, int64 [k]."""
         if self.vocabulary is not None:
             return self.vocabulary
         return torch.arange(self.config.vocab_size, device=self.fc.weight.device)
 
 
 def _copy_rows(new: Tensor, tokens: Tensor, old: Tensor, known: Tensor) -> None:
-    """Copy the rows of the tokens that both weights have; an extra last row stands for all other tokens.
-
-    Args:
-        new: float [k or k + 1, ...].
-        tokens: int64 [k], rising.
-        old: float [m or m + 1, ...].
-        known: int64 [m], rising.
-    """
+    """Copy to `new`, [k or k + 1, ...], the rows of `old`, [m or m + 1, ...], for tokens that both rising id lists, [k]
+    and [m], have; an extra last row stands for all other tokens."""
     row = torch.searchsorted(known, tokens).clamp(max=len(known) - 1)
     both = known[row] == tokens
     new[: len(tokens)][both] = old[row[both]]

@@ -38,16 +38,8 @@ class FrozenKeysLayer(DraftLayer):
 
 
 def committed_slots(cache: SlotCache, layer: int, reach: int = 0) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return the keys and values [B, groups, slots, dim] of a target's layer that are committed, and their bias.
-
-    Args:
-        cache: The target's cache.
-        layer: The layer.
-        reach: The last slots to see, 0 for all.
-
-    Returns:
-        Keys, values, and the bias [B, 1, 1, slots], None where every row sees all slots.
-    """
+    """Return the committed keys and values [B, groups, slots, dim] of a target's layer, the last `reach` (0 for all),
+    and their bias [B, 1, 1, slots], None where every row sees all."""
     keys, values = (x[:, :, : cache.width] for x in cache.at(layer))
     is_narrow = 0 < reach < cache.width
     if cache.uniform and cache.hidden is None and not is_narrow:
@@ -62,15 +54,8 @@ def committed_slots(cache: SlotCache, layer: int, reach: int = 0) -> tuple[Tenso
 
 
 def slots_behind(cache: SlotCache, keys: Tensor, values: Tensor, back: int, count: int) -> tuple[Tensor, Tensor]:
-    """Return the keys and values [B, groups, back + count, dim] of a draft in a drafter's cache.
-
-    Args:
-        cache: The cache, in which `back` nodes of the draft count as committed.
-        keys: float [B, groups, slots, dim], with the `count` new nodes behind each row's length.
-        values: float [B, groups, slots, dim].
-        back: The nodes before the new nodes.
-        count: The new nodes.
-    """
+    """Return a draft's keys and values, [B, groups, back + count, dim], out of a drafter's [B, groups, slots, dim]. The
+    cache counts `back` nodes as committed; the `count` new nodes stand behind each row's length."""
     if cache.uniform:
         return keys[:, :, cache.width - back :], values[:, :, cache.width - back :]
     place = torch.arange(back + count, device=cache.length.device)
@@ -107,5 +92,4 @@ def _signed(cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def additive_bias(seen: Tensor, like: Tensor) -> Tensor:
-    """Return the additive bias of a mask, in the dtype of `like`."""
     return torch.where(seen, 0.0, torch.finfo(like.dtype).min).to(like.dtype)

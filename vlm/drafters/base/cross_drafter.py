@@ -24,23 +24,15 @@ Seen = tuple[Tensor, Tensor, Tensor | None]
 
 @dataclass(frozen=True, slots=True)
 class CrossConfig:
-    """The sizes of such a drafter.
-
-    Attributes:
-        hidden_size, vocab_size: The target's.
-        num_key_value_heads: The heads of its own keys, 0 for as many as queries have.
-        window: The text tokens whose own keys it keeps.
-    """
-
-    hidden_size: int
+    hidden_size: int  # the target's
     intermediate_size: int
     num_attention_heads: int
-    vocab_size: int
-    num_key_value_heads: int = 0
+    vocab_size: int  # the target's
+    num_key_value_heads: int = 0  # of its own keys, 0 for as many as queries have
     head_dim: int = 0
     rope_theta: float = 10000.0
     rms_norm_eps: float = 1e-6
-    window: int = 512
+    window: int = 512  # the text tokens whose own keys it keeps
 
     def __post_init__(self) -> None:
         if self.window < 1:
@@ -48,20 +40,13 @@ class CrossConfig:
         self.layer()
 
     def layer(self) -> LayerConfig:
-        """Return the sizes of its layer.
-
-        Raises:
-            ValueError: The sizes do not fit together.
-        """
         return LayerConfig.of(self, norms_input=True)
 
 
 class CrossDrafter(ShapedDrafter):
-    """Base of drafters whose layer reads token embeddings, a window of its own keys, and keys of verified tokens.
-
-    Its input is text alone, so a draft never depends on features that were drafted before. A token at depth d of a
-    draft sees the keys up to d + 1 tokens before it: those of its own block are not verified.
-    """
+    """Base of drafters whose layer reads token embeddings, a window of its own keys, and keys of verified tokens. Its
+    input is text alone, so a draft never depends on features that were drafted before. A token at depth d of a draft
+    sees the keys up to d + 1 tokens before it: those of its own block are not verified."""
 
     predicts_states: ClassVar[bool] = False
     config: CrossConfig
@@ -73,16 +58,11 @@ class CrossDrafter(ShapedDrafter):
 
     @torch.no_grad()
     def start_from(self, parts: Parts) -> Self:
-        """Copy the target's final norm, in front of the target's head."""
         self.norm.weight.copy_(parts.decoder.norm.weight)
         return self
 
     def keys_of(self, view: PromptView) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the keys of verified tokens, in training.
-
-        Returns:
-            Keys and values [B, groups, S, dim] of tokens 0..S-1, and their rotation [B, S, 2, dim].
-        """
+        """Return, in training, keys and values [B, groups, S, dim] of tokens 0..S-1, and their rotation [B, S, 2, dim]."""
         raise NotImplementedError
 
     def rotary(self, position: Tensor, dtype: torch.dtype) -> Tensor:
@@ -94,7 +74,6 @@ class CrossDrafter(ShapedDrafter):
         return head(rms_norm(self.norm, out)).float()
 
     def read(self, view: PromptView) -> PromptSlots:
-        """Return the slots of a prompt: text alone."""
         text = view.picture == 0
         return pack_slots(view.embeds, view.embeds, text if view.real is None else text & view.real, text)
 
@@ -124,17 +103,11 @@ class CrossDrafter(ShapedDrafter):
 
 @dataclass(slots=True)
 class Places:
-    """The places of n tokens, made once for all passes of a draft.
+    """The places of n tokens, made once for all passes of a draft."""
 
-    Attributes:
-        own: float [B, n, 2, dim], the rotation of their own queries and keys.
-        turned: float [B, n, 2, dim], the rotation of their queries for keys of verified tokens.
-        bias: float [B, 1, n, slots], over the committed slots of the window; None where all are seen.
-    """
-
-    own: Tensor
-    turned: Tensor
-    bias: Tensor | None
+    own: Tensor  # float [B, n, 2, dim], the rotation of their own queries and keys
+    turned: Tensor  # float [B, n, 2, dim], the rotation of their queries for keys of verified tokens
+    bias: Tensor | None  # float [B, 1, n, slots], over the window's committed slots; None where all are seen
 
     def at(self, index: int) -> Self:
         """Return the place of a single token, which all tokens of a level share."""
@@ -144,12 +117,8 @@ class Places:
 
 
 class CrossState(FeatureState):
-    """The state of a request: the drafter's own keys of the last text tokens, and a view of the others.
-
-    Attributes:
-        seen: The keys and values of verified tokens, and their bias, for a round.
-        places: The places of the tokens that the next pass reads, or of all tokens of a draft by depth.
-    """
+    """The drafter's own keys of the last text tokens; `seen` are the keys, values and bias of verified tokens for a
+    round. `places` are those of the tokens that the next pass reads, or of all tokens of a draft by depth."""
 
     def __init__(self, drafter: object, target: object):
         super().__init__(drafter, target)
@@ -195,12 +164,7 @@ class CrossState(FeatureState):
         raise NotImplementedError
 
     def _places(self, ahead: Tensor, behind: Tensor) -> Places:
-        """Return the places of tokens.
-
-        Args:
-            ahead: int64 [n], how far they are ahead of the next position.
-            behind: int64 [B, n], how far they are behind the root.
-        """
+        """Return the places of tokens `ahead` of the next position, int64 [n], and `behind` the root, int64 [B, n]."""
         like, cache, window = self.target.parts.like, self.cache, self.drafter.config.window
         own = self.drafter.rotary(self.next_position[:, None] + ahead, like.dtype)
         bias = None

@@ -13,11 +13,7 @@ from mmspec.vlm.target import TextTarget
 
 
 def attention_parts(model: nn.Module) -> Parts:
-    """Return the parts of a draft model.
-
-    Raises:
-        ValueError: The model is not supported, or its layers have recurrent states, which cannot drop tokens.
-    """
+    """Return the parts of a draft model; layers with recurrent states are refused, since they cannot drop tokens."""
     parts = take_apart(unwrapped(model))
     if parts.plan.stateful:
         raise ValueError(f"model: expected a draft model whose cache can drop rejected tokens, got the recurrent "
@@ -26,11 +22,7 @@ def attention_parts(model: nn.Module) -> Parts:
 
 
 def check_fits(small: Parts, target: TextTarget) -> None:
-    """Refuse a draft model that cannot draft for a target.
-
-    Raises:
-        ValueError: The target has another vocabulary, class or device.
-    """
+    """Refuse a draft model with another vocabulary, class or device than the target."""
     large, device = target.parts, small.device
     if small.vocab_size > large.vocab_size:
         raise ValueError(f"model: expected the target's vocabulary of {large.vocab_size}, got {small.vocab_size}; "
@@ -44,11 +36,7 @@ def check_fits(small: Parts, target: TextTarget) -> None:
 
 
 def prompt_for(parts: Parts, target: TextTarget) -> tuple[Tensor, dict]:
-    """Return the prompt of a request for a draft model: ids [B, P], and the other arguments of its first pass.
-
-    Raises:
-        ValueError: The model reads pictures, and the request does not have them.
-    """
+    """Return the prompt of a request for a draft model: ids [B, P], and the other arguments of its first pass."""
     if parts.placeholders:
         if target.inputs is None:
             raise ValueError("model: expected the pictures of the prompt for a vision-language drafter, got none; call "
@@ -74,7 +62,7 @@ def text_rows(target: TextTarget, vocab_size: int) -> list[list[int]]:
 
 
 def mask_placeholders(scores: Tensor, target: TextTarget) -> Tensor:
-    """Mask the visual placeholders in scores [..., V], in place, and return the scores."""
+    """Mask the visual placeholders in scores [..., V], in place."""
     for placeholder in target.parts.placeholders:
         if placeholder < scores.shape[-1]:
             scores[..., placeholder] = float("-inf")

@@ -1,4 +1,4 @@
-"""Base of drafters that predict the target's next hidden state with one decoder layer, and the state of a request."""
+"""Base of drafters that predict the target's next hidden state with one decoder layer."""
 
 from __future__ import annotations
 
@@ -24,31 +24,18 @@ from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 
 @dataclass(frozen=True, slots=True)
 class FeatureConfig:
-    """The sizes of a feature drafter.
-
-    Attributes:
-        hidden_size, vocab_size: The target's.
-        num_key_value_heads: The key-value heads, 0 for as many as queries have.
-        head_dim: The width of a head, 0 for hidden_size / num_attention_heads.
-        bias: Whether the fusing layer has a bias.
-        qkv_bias: Whether queries, keys and values have biases.
-        input_norm: Whether the layer norms its input before attention. MSD on Qwen2-VL and SpecVLM do; the public
-            EAGLE-1/2, ViSpec, FLASH and MSD on LLaVA do not.
-        output_norm: Whether the predicted features are normed, as in files of NeMo Automodel.
-    """
-
-    hidden_size: int
+    hidden_size: int  # the target's
     intermediate_size: int
     num_attention_heads: int
-    vocab_size: int
-    num_key_value_heads: int = 0
-    head_dim: int = 0
+    vocab_size: int  # the target's
+    num_key_value_heads: int = 0  # 0 for as many as queries have
+    head_dim: int = 0  # 0 for hidden_size / num_attention_heads
     rope_theta: float = 10000.0
     rms_norm_eps: float = 1e-6
-    bias: bool = True
-    qkv_bias: bool = False
-    input_norm: bool = False
-    output_norm: bool = False
+    bias: bool = True  # of the fusing layer
+    qkv_bias: bool = False  # of queries, keys and values
+    input_norm: bool = False  # for MSD on Qwen2-VL, SpecVLM; not public EAGLE-1/2, ViSpec, FLASH, MSD on LLaVA
+    output_norm: bool = False  # whether the predicted features are normed, as in files of NeMo Automodel
 
     def __post_init__(self) -> None:
         if self.vocab_size < 1:
@@ -56,21 +43,12 @@ class FeatureConfig:
         self.layer()
 
     def layer(self) -> LayerConfig:
-        """Return the sizes of the decoder layer.
-
-        Raises:
-            ValueError: The sizes do not fit together.
-        """
         return LayerConfig.of(self)
 
 
 def one_layer_names(fields: Mapping[str, Any], prefix: str = "layers.0.") -> dict[str, tuple[str, ...]]:
-    """Return a dict from our names of a feature drafter's weights to the published names.
-
-    Args:
-        fields: The sizes of the drafter, see `drafter_sizes`.
-        prefix: The published prefix of the layer's weights.
-    """
+    """Return a dict from our names of a feature drafter's weights to the published names, `prefix` in front of the
+    layer's; `fields` are those of `drafter_sizes`."""
     names = layer_names(prefix, fields["qkv_bias"]) | {"fc.weight": ("fc.weight",)}
     if fields["bias"]:
         names["fc.bias"] = ("fc.bias",)
@@ -84,10 +62,8 @@ def one_layer_sizes(
     config: Mapping[str, Any],
     rotations: Collection[str] = PLAIN,  # see `rotary_fields`
 ) -> dict[str, Any]:
-    """Return the fields of a FeatureConfig from a published file; its tensors show the biases and norms.
-
-    A file of several layers is refused. The `num_hidden_layers` of the config can be the target's.
-    """
+    """Return the fields of a FeatureConfig from a published file; its tensors show the biases and norms. A file of
+    several layers is refused. The `num_hidden_layers` of the config can be the target's."""
     if (count := layer_count(state)) > 1:
         raise ValueError(f"sd: expected a drafter of one layer, got {count} layers; no others are supported")
     refuse_unread(config, "norm_output")
@@ -107,13 +83,10 @@ def one_layer_sizes(
 
 
 class FeatureDrafter(ShapedDrafter):
-    """Base of drafters whose decoder layer predicts the target's next hidden state (EAGLE-1/2 and its variants).
-
-    A linear layer fuses the target's state h_j and the embedding of token j + 1 into slot j. The layer predicts h_{j+1}
-    from it, and the target's own head reads token j + 2 from the prediction. No norm stands in front of the head.
-    Positions are 1-D even where the target's are not. Embeddings and head are the target's. Subclasses choose the slots
-    of a prompt (`read`) and may change `fuse` and `logits`.
-    """
+    """Base of drafters whose decoder layer predicts the target's next hidden state (EAGLE-1/2 and its variants). A
+    linear layer fuses the target's state h_j and the embedding of token j + 1 into slot j. The layer predicts h_{j+1}
+    from it, and the target's own head reads token j + 2 from the prediction, without a norm. Positions are 1-D even
+    where the target's are not. Subclasses choose the slots of a prompt (`read`) and may change `fuse` and `logits`."""
 
     padded_vocabulary: ClassVar[bool] = True
     config: FeatureConfig
@@ -134,17 +107,8 @@ class FeatureDrafter(ShapedDrafter):
         return pack_slots(*self.fuse(view.embeds, view.hidden), view.real, torch.ones_like(view.picture) > 0)
 
     def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Fuse embeddings with the states before them.
-
-        Args:
-            embeds: float [B, n, H], the embeddings of the next tokens.
-            hidden: float [B, n, H], the states.
-            context: float [B, n or 1, M], the context that `read` assigned to these slots; None in drafters without a
-                context.
-
-        Returns:
-            The input of attention and the residual, float [B, n, H] each.
-        """
+        """Return the input of attention and the residual, [B, n, H] each, of the next tokens' embeddings and the states
+        before them, [B, n, H] each. `read` assigned the `context`, [B, n or 1, M], None in drafters without it."""
         u = small_linear(torch.cat([embeds, hidden], -1), self.fc.weight, self.fc.bias)
         return self.normed(u), u
 
@@ -162,13 +126,8 @@ class FeatureDrafter(ShapedDrafter):
         return head(out).float()
 
     def unroll(self, slots: PromptSlots, view: PromptView, first: int, depths: int) -> list[Tensor]:
-        """Return the predicted features of the slots from `first` on, at each depth, as drafting computes them.
-
-        The output of slot r at depth d is that of a draft which started d slots earlier.
-
-        Returns:
-            float [B, R - first, H] per depth.
-        """
+        """Return the features [B, R - first, H] of the slots from `first` on, at each depth, as drafting computes them.
+        The output of slot r at depth d is that of a draft which started d slots earlier."""
         embeds = view.embeds_of(slots, first)
         context = None if slots.context is None else slots.context[:, first:]
         return self.unroll_with(slots, first, depths, lambda before: self.fuse(embeds, before, context))
@@ -189,16 +148,10 @@ class FeatureDrafter(ShapedDrafter):
 
 
 class FeatureState(PairState):
-    """The state of a request: a cache of the slots of committed pairs (h_j, e_{j+1}).
-
-    `cache.lengths` counts slots, which are fewer than tokens where pictures are compressed. `next_position` is the
-    position of the next slot.
-
-    Attributes:
-        pictures: bool [B, R], the first cache slots that come from pictures; None before the prompt is read.
-        highest: The highest position of the prompt where positions are the target's own, else 0.
-        latest: The input and the positions of the last pass. Right after `ready` it is the pass over committed pairs.
-    """
+    """A cache of the slots of committed pairs (h_j, e_{j+1}). `cache.lengths` counts slots, fewer than tokens where
+    pictures are compressed; `next_position` is the next slot's. `pictures`, bool [B, R], are the first slots that come
+    from pictures, None before the prompt is read. `highest` is the prompt's highest position where positions are the
+    target's, else 0. `latest` is the last pass's input and positions; after `ready`, of committed pairs."""
 
     held: ClassVar[tuple[str, ...]] = ("next_position", "context")
 
@@ -229,11 +182,9 @@ class FeatureState(PairState):
 
     @torch.no_grad()
     def follow(self, target: object) -> Self:
-        """Return this state for a follow-up request: only the new part of the prompt is read.
-
-        A pair whose second token has left the prompt is dropped. The slots equal those after reading the whole prompt
-        at once, except where a drafter depends on the whole prompt, as SpecVLM's gate does.
-        """
+        """Return this state for a follow-up request: only the new part of the prompt is read, and a pair whose second
+        token has left it is dropped. The slots equal those after reading the whole prompt at once, except where a
+        drafter depends on the whole prompt, as SpecVLM's gate does."""
         if self.next_position is None:
             self.prefill()
         if self.pending_features:
@@ -244,7 +195,6 @@ class FeatureState(PairState):
         return self
 
     def read_pending(self) -> None:
-        """Read the pairs noted since the last draft."""
         self.catch_up()
 
     def stale_slots(self, target: object) -> int:
@@ -252,13 +202,8 @@ class FeatureState(PairState):
         return target.turn.forget
 
     def unread(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the part of the target's prompt that is not read yet; without earlier turns, the whole prompt.
-
-        A pair joins a token's state with the next token's embedding, so the first embedding belongs to no pair.
-
-        Returns:
-            Token ids int64 [B, n], embeddings [B, n, H] and states [B, n, F].
-        """
+        """Return ids int64 [B, n], embeddings [B, n, H] and states [B, n, F] of the prompt's unread part. A pair joins
+        a token's state with the next token's embedding, so the first embedding belongs to no pair."""
         target, turn = self.target, getattr(self.target, "turn", None)
         ids, embeds, hidden = target.prompt, target.prompt_embeds, target.prompt_hidden
         if turn is None or not turn.start:
@@ -269,7 +214,6 @@ class FeatureState(PairState):
         return ids[:, turn.start - 1 :], F.pad(embeds, (0, 0, 1, 0)), torch.cat([turn.before, hidden], 1)
 
     def view(self) -> PromptView:
-        """Return a view of the unread pairs."""
         target, (ids, embeds, hidden) = self.target, self.unread()
         parts, padding = target.parts, target.padding if ids.shape == target.prompt.shape else None
         view = PromptView.of(ids, embeds, hidden, parts.placeholders, parts.tokens_per_image, padding)
@@ -279,7 +223,6 @@ class FeatureState(PairState):
         return view
 
     def fill(self, slots: PromptSlots) -> None:
-        """Write the slots of a view behind the slots in the cache."""
         self.remember(slots.attend, self.turned(slots), slots.count)
 
     def turned(self, slots: PromptSlots) -> Tensor:
@@ -292,7 +235,6 @@ class FeatureState(PairState):
         return self.deepest
 
     def read_prompt(self) -> None:
-        """Read the part of the target's prompt that follows the slots of earlier turns."""
         view, before = self.view(), self.cache.width
         slots = self.drafter.read(view)
         self._reach(slots.attend.dtype)
@@ -323,10 +265,8 @@ class FeatureState(PairState):
         return self.drafter.forward(attend, carry, self.rotary[position], self.cache, bias)
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
-        """Return float32 logits [..., V] of predicted features, or [..., k] for the k tokens in `ids`.
-
-        Visual placeholders are ruled out. `depth` counts the levels below the root, from 1.
-        """
+        """Return float32 logits [..., V] of predicted features, or [..., k] for the k tokens in `ids`, without visual
+        placeholders. `depth` counts the levels below the root, from 1."""
         scores = self.drafter.own_logits(out, depth, self.target.parts.head)
         rest = len(self.ruling) - scores.shape[-1]  # rows of the target behind the drafter's vocabulary
         return (F.pad(scores, (0, rest), value=-torch.inf) if rest else scores) + self.ruling

@@ -1,4 +1,4 @@
-"""Base of drafters made of heads on the target's last state (Medusa, Hydra), and the state of a request."""
+"""Base of drafters made of heads on the target's last state (Medusa, Hydra)."""
 
 from __future__ import annotations
 
@@ -20,20 +20,13 @@ from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction, ShapedDraf
 
 @dataclass(frozen=True, slots=True)
 class HeadConfig:
-    """The sizes of a drafter of heads.
+    """The sizes of a drafter of heads. With `own_head`, as published, every head has its own vocabulary-wide output
+    layer. Otherwise a head predicts a state that the target's frozen head reads, which is far smaller."""
 
-    Attributes:
-        hidden_size, vocab_size: The target's.
-        heads: The most levels of a draft.
-        layers: The residual blocks of a head.
-        own_head: Whether every head has its own vocabulary-wide output layer, as published. Otherwise a head predicts a
-            state that the target's frozen head reads, which is far smaller.
-    """
-
-    hidden_size: int
-    vocab_size: int
-    heads: int = 3
-    layers: int = 1
+    hidden_size: int  # the target's
+    vocab_size: int  # the target's
+    heads: int = 3  # the most levels of a draft
+    layers: int = 1  # the residual blocks of a head
     own_head: bool = True
 
     def __post_init__(self) -> None:
@@ -55,18 +48,13 @@ class HeadBlock(nn.Module):
 
 class HeadDrafter(ShapedDrafter):
     """Base of drafters whose head i (from 0) predicts depth i from the target's state behind the token before the root.
-
     Slot j holds the target's state h_j and the embedding of token j + 1; its head i predicts token j + i + 2. Chains
-    and dynamic trees are cut to `heads` levels; a deeper static tree is refused.
-
-    Attributes:
-        head_bias: Whether the vocabulary-wide heads have a bias.
-        layer: A decoder layer over the target's states; None for drafters without a layer.
-    """
+    and dynamic trees are cut to `heads` levels; a deeper static tree is refused. `layer` is a decoder layer over the
+    target's states, None for drafters without it."""
 
     config: HeadConfig
     steps = ("heads", 0, 0)
-    head_bias: ClassVar[bool] = False
+    head_bias: ClassVar[bool] = False  # of the vocabulary-wide heads
     predicts_states: ClassVar[bool] = False
 
     def __init__(self, config: HeadConfig):
@@ -85,7 +73,7 @@ class HeadDrafter(ShapedDrafter):
         return self.layer is None
 
     def start_from(self, parts: Parts) -> Self:
-        """Copy the target's head into the vocabulary-wide heads, as in Hydra's training; return the drafter."""
+        """Copy the target's head into the vocabulary-wide heads, as in Hydra's training."""
         for head in self.heads:
             head.weight.data.copy_(parts.head.weight)
             if head.bias is not None:
@@ -96,11 +84,10 @@ class HeadDrafter(ShapedDrafter):
         return HeadState(self, target)
 
     def read(self, view: PromptView) -> PromptSlots:
-        """Return the slots of a prompt: every pair, for pictures as for text."""
         return pack_slots(*self.fuse(view.embeds, view.hidden), view.real, view.picture >= 0)
 
     def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the layer's input and its residual, [B, n, H] each; here both are the states, which no layer reads."""
+        """Return the states twice, [B, n, H] each, which no layer reads here."""
         return hidden, hidden
 
     def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
@@ -116,15 +103,9 @@ class HeadDrafter(ShapedDrafter):
 
 
 class HeadState(FeatureState):
-    """The target's state behind the token before the root, which a draft starts from.
-
-    There is no cache, so reading a prompt costs nothing.
-
-    Attributes:
-        source: float [B, 1, H], that state.
-        root: float [B, H], the first head's output for it; None until `ready`.
-        passes: The evaluations of the heads: one per draft, since no head reads draft tokens.
-    """
+    """The target's state behind the token before the root, `source`, [B, 1, H], which a draft starts from, without a
+    cache. `root`, [B, H], is the first head's output, None until `ready`. `passes` counts an evaluation of the heads a
+    draft."""
 
     def __init__(self, drafter: object, target: object):
         super().__init__(drafter, target)
@@ -138,13 +119,11 @@ class HeadState(FeatureState):
         return self
 
     def observe(self, target: object, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Note the target's state at the last accepted node."""
         self.learn_length(draft, verdict)
         self.source, self.root = gather_nodes(evidence.hidden, verdict.node[:, None]), None
 
     @torch.no_grad()
     def ready(self, depth: int | None = None) -> None:
-        """Compute `root` where it is out of date."""
         if self.root is None:
             self.passes += 1
             self.root = self.drafter.feature(0, self.source)[:, 0]

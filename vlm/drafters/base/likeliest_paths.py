@@ -21,30 +21,17 @@ Continuations = Callable[[Place], Iterable[tuple[int, float, Place]]]
 
 @dataclass(slots=True)
 class LikeliestPaths(Generic[Place]):
-    """The tree of the likeliest paths of a row, by cumulative probability.
-
-    Since a path is at least as likely as its extensions, the search yields the `nodes` likeliest paths of the source.
-
-    Args:
-        nodes: The most drafted nodes.
-        depth: The most levels; 0 for a row without a draft.
-        least: The least cumulative probability of a node.
-
-    Attributes:
-        value: The tokens of the nodes after the root, whose entry is 0.
-        parent: The parents of all nodes, root first.
-        levels: The depths of all nodes.
-    """
+    """The tree of a row's likeliest paths, by cumulative probability. Since a path is at least as likely as its
+    extensions, the search yields the `nodes` likeliest paths of the source."""
 
     nodes: int
-    depth: int
-    least: float = 0.0
-    value: list[int] = field(default_factory=lambda: [0])
-    parent: list[int] = field(default_factory=lambda: [0])
-    levels: list[int] = field(default_factory=lambda: [0])
+    depth: int  # the most levels; 0 for a row without a draft
+    least: float = 0.0  # the least cumulative probability of a node
+    value: list[int] = field(default_factory=lambda: [0])  # the root's entry is 0
+    parent: list[int] = field(default_factory=lambda: [0])  # of all nodes, root first
+    levels: list[int] = field(default_factory=lambda: [0])  # the depths of all nodes
 
     def grow(self, start: Place, continuations: Continuations[Place]) -> LikeliestPaths[Place]:
-        """Fill the tree with the likeliest paths from a place of a source."""
         heap: list[tuple[float, int, int, int, Place]] = []
         order = count()  # of equal chances the earliest wins
 

@@ -19,18 +19,9 @@ from mmspec.vlm.target import TextTarget
 
 
 class MiddleTarget(TextTarget):
-    """The middle model as the target of the inner drafter. Its tokens are those of the request and then those of the run.
-
-    Args:
-        parts: The parts of the middle model.
-        outer: The target of the request.
-
-    Attributes:
-        passes: The forward passes of the middle model.
-        limits: Per row, the most tokens that a run may reach.
-        goals: Per row, the number of tokens at which a run ends.
-        lead: 1 if the next pass has to read the token before the root as well, else 0.
-    """
+    """The middle model as the inner drafter's target. Its tokens are those of the request and then those of the run.
+    `outer` is the request's target. `limits` and `goals` are, per row, the most tokens that a run may reach and the
+    number at which it ends. `lead` is 1 if the next pass has to read the token before the root as well, else 0."""
 
     def __init__(self, parts: Parts, outer: TextTarget):
         ids, kwargs = prompt_for(parts, outer)
@@ -87,11 +78,7 @@ class MiddleTarget(TextTarget):
         super()._keep_paths()
 
     def retract(self) -> list[int]:
-        """Go back to the tokens of the request, the last of which is the next root.
-
-        Returns:
-            Per row, the number of tokens that were right.
-        """
+        """Go back to the request's tokens, the last of which is the next root; return the right tokens a row."""
         right, unread = [], []
         for own, new, alive in zip(self.tokens, self.outer.tokens, self.outer.live, strict=True):
             same = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(own, new, strict=False))))

@@ -13,19 +13,10 @@ from mmspec.vlm.drafters.base.prompt_slots import PictureSpans
 def absorbed_attention(
     query: Tensor, key_rows: Tensor, value_rows: Tensor, key: Tensor, value: nn.Linear, there: Tensor | None
 ) -> Tensor:
-    """Return the attention [K, num_q, heads * dim] of a few queries over many rows, without projecting the rows.
-
-    q (W x) equals (W^T q) x, and a mean of projected rows is the projected mean, so only the queries are projected. A
-    bias of the keys shifts all scores of a query alike and is left out.
-
-    Args:
-        query: float [num_q, heads, dim].
-        key_rows: float [K, N, H], the rows that keys are projected from.
-        value_rows: float [K, N, H], the rows that values are projected from.
-        key: float [heads * dim, H], the weight of the key projection.
-        value: The value projection.
-        there: bool [K, N], the rows to attend; None for all.
-    """
+    """Return the attention [K, num_q, heads * dim] of queries [num_q, heads, dim] over rows [K, N, H], without
+    projecting the rows. q (W x) equals (W^T q) x, and a mean of projected rows is the projected mean. A bias of the
+    keys shifts all scores of a query alike and is left out. `key` is a weight [heads * dim, H]; `there`, bool [K, N],
+    are the rows to attend, None for all."""
     number, heads, dim = query.shape
     folded = torch.einsum("qhd,hdw->qhw", query, key.unflatten(0, (heads, dim))).flatten(0, 1)
     scores = (key_rows @ folded.T).transpose(1, 2).float() * dim**-0.5  # [K, num_q * heads, N]
@@ -44,16 +35,8 @@ def pool_pictures(
     states: Tensor,
     spans: PictureSpans,
 ) -> Tensor:
-    """Return `rows` in which pictures longer than `count` are pooled into their last `count` slots.
-
-    Args:
-        pool: From states [K, N, H] of pictures and the places that they fill, bool [K, N], to rows [K, count, H].
-        count: The rows of a pooled picture.
-        rows: float [B, S, H].
-        keep: bool [B, S], the rows in use, updated in place: of a pooled picture only the last `count` slots.
-        states: float [B, S, H], the states to pool.
-        spans: The pictures of the batch.
-    """
+    """Return rows [B, S, H] with pictures longer than `count` pooled into their last `count` slots; `keep`, bool [B,
+    S], is updated in place. `pool` maps states [K, N, H] and the places of a picture, bool [K, N], to [K, count, H]."""
     longer = (spans.length > count)[:, None]
     pooled = pool(spans.gather(states), spans.there)
     row, slot, used = spans.slots(spans.length, spans.longest)
@@ -68,21 +51,13 @@ def pool_pictures(
 
 class LatentPool(nn.Module):
     """Pools a picture's states h into C rows softmax(A h^T) h, without scaling or projections, with one head.
-
-    Attributes:
-        latents: float [C, H], the matrix A, scaled so that states of unit variance give scores of unit variance.
-    """
+    `latents`, [C, H], is A, scaled so that states of unit variance give scores of unit variance."""
 
     def __init__(self, count: int, width: int):
         super().__init__()
         self.latents = nn.Parameter(torch.randn(count, width) * width**-0.5)
 
     def forward(self, states: Tensor, there: Tensor) -> Tensor:
-        """Return rows [K, C, H] of K pictures.
-
-        Args:
-            states: float [K, N, H].
-            there: bool [K, N], the places that a picture fills.
-        """
+        """Return rows [K, C, H] of states [K, N, H]; `there`, bool [K, N], are the places that a picture fills."""
         scores = (self.latents @ states.transpose(1, 2)).float().masked_fill(~there[:, None], -torch.inf)
         return scores.softmax(-1).to(states.dtype) @ states

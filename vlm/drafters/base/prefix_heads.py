@@ -19,24 +19,17 @@ from mmspec.vlm.drafters.base.prompt_slots import PromptSlots
 
 @dataclass(frozen=True, slots=True)
 class PrefixConfig(HeadConfig):
-    """The sizes of heads and of their prefix layer.
-
-    Attributes:
-        prefix_layer: Whether heads start from a decoder layer's output over the target's states.
-        intermediate_size, num_attention_heads, num_key_value_heads, head_dim: Of that layer, see `LayerConfig`.
-        rope_theta, rms_norm_eps: Of that layer.
-        final_norm: Whether the layer's output is normed.
-    """
+    """The sizes of heads and of their prefix layer, see `LayerConfig`."""
 
     heads: int = 4
-    prefix_layer: bool = False
+    prefix_layer: bool = False  # whether heads start from a decoder layer's output over the target's states
     intermediate_size: int = 0
     num_attention_heads: int = 0
     num_key_value_heads: int = 0
     head_dim: int = 0
     rope_theta: float = 10000.0
     rms_norm_eps: float = 1e-6
-    final_norm: bool = False
+    final_norm: bool = False  # whether the layer's output is normed
 
     def __post_init__(self) -> None:
         super(PrefixConfig, self).__post_init__()
@@ -46,21 +39,12 @@ class PrefixConfig(HeadConfig):
             raise ValueError("final_norm: expected a prefix_layer to norm, got none; leave it out or ask for the layer")
 
     def layer(self) -> LayerConfig:
-        """Return the sizes of the prefix layer.
-
-        Raises:
-            ValueError: The sizes do not fit together.
-        """
         return LayerConfig.of(self)
 
 
 class PrefixHeadDrafter(HeadDrafter):
     """Base of heads that start from a prefix state: the target's last state, or the prefix layer's output over all.
-
-    Attributes:
-        norm: The norm of the layer's attention input; None without a layer.
-        final_norm: The norm of the layer's output; None without such a norm.
-    """
+    `norm` is that of the layer's attention input, and `final_norm` that of its output; None without them."""
 
     config: PrefixConfig
 
@@ -83,7 +67,6 @@ class PrefixHeadDrafter(HeadDrafter):
         return hidden if norm is None else rms_norm(norm, hidden), hidden
 
     def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: object, bias: Tensor | None) -> Tensor:
-        """Return the prefix states [B, n, H] of n new slots, see `DraftLayer.forward`."""
         return self._finished(self.layer(attend, carry, rotary, cache, bias))
 
     def prefix_states(self, slots: PromptSlots, first: int) -> Tensor:
@@ -98,14 +81,10 @@ class PrefixHeadDrafter(HeadDrafter):
 
 
 class PrefixState(HeadState):
-    """The state of a request; with a prefix layer it has a cache over the prompt, and starts from the layer's last output.
-
-    Attributes:
-        passes: The evaluations of a head, one per level, and the passes of the layer.
-    """
+    """The state of a request. With a prefix layer, it has a cache over the prompt and starts from the layer's last
+    output. `passes` counts the evaluations of a head, one per level, and the passes of the layer."""
 
     def prefill(self) -> None:
-        """Read the prompt into the prefix layer's cache."""
         if self.drafter.layer is not None:
             FeatureState.prefill(self)
 
@@ -131,12 +110,8 @@ class PrefixState(HeadState):
 
 
 def at_paths(rows: Tensor, ancestor: Tensor, depth: int) -> Tensor:
-    """Return the rows on the paths of a level's nodes, in order: [B, n, ahead + depth, H].
-
-    Args:
-        rows: [B, ahead + drafted, H], of which the first `ahead` lie on every path.
-        ancestor: bool [R, n, drafted], of which each row has `depth` True columns, in the order of the levels.
-        depth: The number of levels.
+    """Return the rows on the paths of a level's nodes, in order, [B, n, ahead + depth, H], of [B, ahead + drafted, H],
+    whose first `ahead` are on every path. `ancestor`, bool [R, n, drafted], has `depth` True columns a row, by level.
     """
     ahead = rows.shape[1] - ancestor.shape[-1]
     place = ancestor.byte().argsort(dim=-1, descending=True, stable=True)[..., :depth] + ahead

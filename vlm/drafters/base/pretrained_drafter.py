@@ -17,39 +17,20 @@ from mmspec.vlm.hf_model import unwrapped
 
 
 class PretrainedDrafter(Pretrained):
-    """Base of trained drafters of text tokens. The class describes the files, sizes and training of its kind.
+    """Base of trained drafters of text tokens. The class describes the files, sizes and training of its kind."""
 
-    Attributes:
-        kinds: The classes by kind, as far as their modules are imported; `drafter_classes` imports them all.
-        published_as: The names in published configs: a class of `architectures`, "speculators:TYPE" or
-            "projector:TYPE".
-        in_target: Whether the weights lie in the target's own checkpoint.
-        trainable: Whether drafters of this kind are trained here; the others come from their publishers.
-        any_target: Whether drafters can be created for any target; the others belong to models of one family.
-        variants: More kinds to train, by name, with the fields of the config that they set.
-        writers: By engine, the "MODULE:FUNCTION" that writes a drafter for it, see `export_drafter`.
-    """
-
-    kinds: ClassVar[dict[str, type[Pretrained]]] = {}
-    published_as: ClassVar[tuple[str, ...]] = ()
-    in_target: ClassVar[bool] = False
-    trainable: ClassVar[bool] = False
-    any_target: ClassVar[bool] = True
-    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    writers: ClassVar[Mapping[str, str]] = {}
+    kinds: ClassVar[dict[str, type[Pretrained]]] = {}  # of imported modules; `drafter_classes` imports them all
+    published_as: ClassVar[tuple[str, ...]] = ()  # "speculators:TYPE", "projector:TYPE", or in `architectures`
+    in_target: ClassVar[bool] = False  # whether the weights lie in the target's own checkpoint
+    trainable: ClassVar[bool] = False  # here; the others come from their publishers
+    any_target: ClassVar[bool] = True  # the others belong to models of one family
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # more kinds to train, with their config fields
+    writers: ClassVar[Mapping[str, str]] = {}  # by engine, "MODULE:FUNCTION", see `export_drafter`
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """Return the drafter of a published checkpoint. Kinds without published files do not override this.
-
-        Args:
-            state: Tensors under the published names.
-            config: The fields of the published config file.
-            target: The model that it drafts for, None where it is not known.
-
-        Raises:
-            ValueError: Keys are missing or unknown, or sizes do not fit the config.
-        """
+        """Return the drafter of a published checkpoint, from tensors under published names and the config file's
+        fields. Kinds without published files do not override this; `target` is None where it is not known."""
         raise NotImplementedError
 
     @classmethod
@@ -59,25 +40,12 @@ class PretrainedDrafter(Pretrained):
 
     @classmethod
     def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of the config that follow from a target; `new` ignores unknown fields.
-
-        Args:
-            parts: The target.
-            sizes: The fields that the user sets, from which others may follow.
-        """
+        """Return the config fields that follow from a target and the user's `sizes`; `new` ignores unknown fields."""
         return layer_sizes(parts)
 
     @classmethod
     def new(cls, parts: Parts, sizes: Mapping[str, Any]) -> Self:
-        """Return an untrained drafter for a target, with weights from torch's generator.
-
-        Args:
-            parts: The target.
-            sizes: Fields of the config that replace those of `sizes_for`.
-
-        Raises:
-            ValueError: A field is unknown, or the sizes do not fit together.
-        """
+        """Return an untrained drafter, with weights from torch's generator; `sizes` replace fields of `sizes_for`."""
         known = {field.name for field in fields(cls.config_class)}
         if set(sizes) - known:
             raise ValueError(
@@ -125,11 +93,7 @@ class PretrainedDrafter(Pretrained):
         return {name: value for name, value in facts.items() if value}
 
     def check(self, parts: Parts) -> None:
-        """Check that the drafter fits a target.
-
-        Raises:
-            ValueError: The drafter was created for another target.
-        """
+        """Refuse a target that the drafter was not created for."""
         raise NotImplementedError
 
     def fitted(self, target: nn.Module) -> Self:
@@ -140,11 +104,7 @@ class PretrainedDrafter(Pretrained):
 
 
 def weights_of(cls: type[PretrainedDrafter], parts: MethodParts) -> Any:
-    """Return the available weights.
-
-    Raises:
-        ValueError: There are no weights, or they belong to another class.
-    """
+    """Return the available weights, which have to be of the class."""
     weights = parts.part("weights")
     if not isinstance(weights, cls):
         kind = getattr(cls, "kind", cls.name)
@@ -181,11 +141,7 @@ def _inner_width(config: Any) -> int:
 
 
 def require_fields(config: Mapping[str, object], *needed: str) -> list:
-    """Return the `needed` fields of a published config.
-
-    Raises:
-        ValueError: Fields are missing; the message lists all of them.
-    """
+    """Return the `needed` fields of a published config; the error lists all that are missing."""
     if missing := [name for name in needed if name not in config]:
         raise ValueError(f"config: expected the fields {', '.join(needed)}, got none for {', '.join(missing)}")
     return [config[name] for name in needed]

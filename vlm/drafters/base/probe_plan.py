@@ -1,4 +1,4 @@
-"""The allocation of probes behind the nodes of a draft: by the drafter's own distributions, or by measured accuracies."""
+"""The allocation of probes behind a draft's nodes: by the drafter's own distributions, or by measured accuracies."""
 
 from __future__ import annotations
 
@@ -16,20 +16,10 @@ _STEP = 0.6  # the assumed ratio between the gains of a level and of the level a
 
 
 def allot(draft: Draft, scores: Tensor | None, count: int, most: int) -> Tensor:
-    """Put probes behind the nodes of a draft where the next round gains most by them, by the drafter's own distributions.
-
-    The gain of probe k behind a node is the chance that the accepted path ends there, times the assumed gain of level
-    k + 1 of the next draft. It falls with k, so the probes of a node are a chain.
-
-    Args:
-        draft: The draft, without probes.
-        scores: float32 [B, K, V], the log-weights of its levels; None for a root alone.
-        count: The number K of probes behind a node.
-        most: The most probes of a row.
-
-    Returns:
-        int64 [B, P], ascending: probe k of node v is v * K + k.
-    """
+    """Put at most `most` probes a row behind the nodes of a draft where the next round gains most, `count` = K a node.
+    The gain of probe k behind a node is the chance that the accepted path ends there, times the assumed gain of level k
+    + 1 of the next draft. It falls with k, so the probes of a node are a chain. The chances are those of `scores`,
+    float32 [B, K, V], None for a root alone. Probe k of node v is v * K + k in the result, int64 [B, P], ascending."""
     gain = end_chances(draft, scores)[..., None] * _STEP ** torch.arange(count, device=draft.value.device)
     return gain.flatten(1).topk(min(most, draft.tree.nodes * count), -1).indices.sort(-1).values
 
@@ -47,12 +37,8 @@ def probe_tree(draft: Draft, chains: Tensor, count: int) -> Tree:
 
 
 def end_chances(draft: Draft, scores: Tensor | None) -> Tensor:
-    """Return the chance that the accepted path ends at each node, by the drafter's own distributions, float32 [B, N].
-
-    Args:
-        draft: The draft.
-        scores: float32 [B, K, V], the log-weights of its levels; None for a root alone.
-    """
+    """Return the chance that the accepted path ends at each node, float32 [B, N], by the drafter's own distributions
+    `scores`, float32 [B, K, V], None for a root alone."""
     tree = draft.tree
     if tree.nodes == 1:
         return torch.ones(draft.value.shape, device=draft.value.device)
@@ -68,34 +54,20 @@ def end_chances(draft: Draft, scores: Tensor | None) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class ProbePlan:
-    """The drafts and their probes for every number of levels that the last round's probes have drafted, from 0.
+    """The drafts and their probes for every number of levels that the last round's probes have drafted, from 0. Paper:
+    "Parallel Prompt Decoding" (arXiv 2405.18628)."""
 
-    Paper: "Parallel Prompt Decoding" (arXiv 2405.18628).
-
-    Attributes:
-        trees: Per number of levels, the parents of a draft's nodes. Siblings are the best tokens of a level in order.
-        chains: Per number of levels, the probes in order, see `allot`.
-        values: Per number of levels, the expected tokens of a round.
-        shares: The stationary distribution of the number of levels.
-    """
-
-    trees: tuple[tuple[int, ...], ...]
-    chains: tuple[tuple[int, ...], ...]
-    values: tuple[float, ...]
-    shares: tuple[float, ...]
+    trees: tuple[tuple[int, ...], ...]  # parents of a draft's nodes; siblings are a level's best tokens in order
+    chains: tuple[tuple[int, ...], ...]  # the probes in order, see `allot`
+    values: tuple[float, ...]  # the expected tokens of a round
+    shares: tuple[float, ...]  # the stationary distribution of the number of levels
 
     @classmethod
     def of(cls, accuracies: Accuracies, nodes: int, budget: int) -> ProbePlan:
-        """Return the plan of passes over at most `budget` rows: the root, the drafted nodes and the probes.
-
-        The tree holds the likeliest paths. Every node starts with all K probes. The last probe of a node is removed where
-        the chance that the path ends there, times the tokens that the next round loses, is least.
-
-        Args:
-            accuracies: Per level, the chance of each rank to be right where the levels above are, in falling order.
-            nodes: The most drafted nodes.
-            budget: The rows of a pass, with at least a single probe.
-        """
+        """Return the plan of passes over at most `budget` rows: the root, at most `nodes` drafted nodes, and a probe or
+        more. `accuracies` are, per level, the chance of each rank to be right where the levels above are, in falling
+        order. The tree holds the likeliest paths, and every node starts with all K probes. The last probe of a node is
+        removed where the chance that the path ends there, times the tokens that the next round loses, is least."""
         count = len(accuracies)
         grown = [_likeliest(accuracies[:levels], min(nodes, budget - 2)) for levels in range(count + 1)]
         values = [sum(chances) for _, chances in grown]
@@ -116,19 +88,12 @@ class ProbePlan:
 
     @classmethod
     def best(cls, accuracies: Accuracies, cost: Callable[[int], float], most: int) -> ProbePlan:
-        """Return the plan of most tokens per unit of time.
-
-        Args:
-            accuracies: See `of`.
-            cost: The cost of a pass over a number of rows, see `PassCurve.cost`.
-            most: The largest budget, at least 3.
-        """
+        """Return the plan of most tokens per unit of time, by `PassCurve.cost`, among budgets from 3 to `most`."""
         plans = [cls.of(accuracies, nodes, budget) for budget in range(3, most + 1) for nodes in range(1, budget - 1)]
         return max(plans, key=lambda plan: plan.tokens / plan.cost(cost))
 
     @property
     def tokens(self) -> float:
-        """The expected tokens of a round."""
         return sum(share * value for share, value in zip(self.shares, self.values, strict=True))
 
     def cost(self, cost: Callable[[int], float]) -> float:

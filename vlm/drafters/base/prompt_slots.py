@@ -12,27 +12,16 @@ from torch import Tensor
 
 @dataclass(slots=True)
 class PromptView:
-    """Pairs shifted by a token: slot j holds the target's state behind token j and the embedding of token j + 1.
+    """Pairs shifted by a token: slot j holds the target's state behind token j and the embedding of token j + 1."""
 
-    Attributes:
-        embeds: float [B, S, H], the merged input embeddings.
-        hidden: float [B, S, F], the target's states.
-        picture: int64 [B, S], the picture of the row that the embedding belongs to, from 1; 0 for text and empty slots.
-        real: bool [B, S], the slots that hold a pair; None for all.
-        in_prompt: bool [B, S], the pairs within the prompt; None for all.
-        shown: Whether earlier turns have pictures.
-        context: float [B, M], the context of the text before the view's first picture.
-        place: int64 [B, S] or [A, B, S], the target's positions of tokens 1..S; None where unknown.
-    """
-
-    embeds: Tensor
-    hidden: Tensor
-    picture: Tensor
-    real: Tensor | None = None
-    in_prompt: Tensor | None = None
-    shown: bool = False
-    context: Tensor | None = None
-    place: Tensor | None = None
+    embeds: Tensor  # float [B, S, H], the merged input embeddings
+    hidden: Tensor  # float [B, S, F]
+    picture: Tensor  # int64 [B, S], the row's picture that the embedding is of, from 1; 0 for text, empty slots
+    real: Tensor | None = None  # bool [B, S], the slots that hold a pair; None for all
+    in_prompt: Tensor | None = None  # bool [B, S], the pairs within the prompt; None for all
+    shown: bool = False  # whether earlier turns have pictures
+    context: Tensor | None = None  # float [B, M], of the text before the view's first picture
+    place: Tensor | None = None  # int64 [B, S] or [A, B, S], the target's positions of tokens 1..S; None if unknown
 
     @classmethod
     def of(
@@ -45,17 +34,9 @@ class PromptView:
         padding: Tensor | None = None,
         answer: Tensor | None = None,
     ) -> PromptView:
-        """Return the pairs of a prompt; in training, with the answer behind it.
-
-        Args:
-            ids: int64 [B, P], the tokens.
-            embeds: float [B, P, H].
-            hidden: float [B, P, F].
-            placeholders: The ids of visual placeholders.
-            tokens_per_image: The placeholders of every picture, None where they vary.
-            padding: bool [B, P], None for none.
-            answer: bool [B, P], None for none.
-        """
+        """Return the pairs of a prompt, in training with the answer behind it: ids int64 [B, P], embeddings [B, P, H]
+        and states [B, P, F]. `padding` and `answer` are bool [B, P], None for none. `tokens_per_image` counts a
+        picture's placeholders, None where they vary."""
         picture = picture_numbers(ids, placeholders, tokens_per_image)[:, 1:]
         # left padding ends where a token follows; right padding hides the token that the pair would predict from
         real = None if padding is None else ~(padding[:, :-1] | padding[:, 1:])
@@ -82,11 +63,8 @@ class PromptView:
 
 
 def picture_numbers(ids: Tensor, placeholders: Iterable[int], tokens_per_image: int | None = None) -> Tensor:
-    """Return the number of the picture that each token belongs to, from 1 per row and 0 for text; int64 [B, P].
-
-    A picture is a run of placeholders. If every picture has `tokens_per_image` placeholders, a longer run is several
-    pictures.
-    """
+    """Return the number of each token's picture, from 1 per row and 0 for text; int64 [B, P]. A picture is a run of
+    placeholders; a run longer than `tokens_per_image`, where this is given, is several."""
     visual = torch.zeros_like(ids, dtype=torch.bool)
     for placeholder in placeholders:
         visual |= ids == placeholder
@@ -101,17 +79,12 @@ def picture_numbers(ids: Tensor, placeholders: Iterable[int], tokens_per_image: 
 
 @dataclass(slots=True)
 class PictureSpans:
-    """The pictures of a batch as contiguous runs of slots.
-
-    Attributes:
-        row, number, first, length: int64 [K], the row, the number in the row, the first slot and the slots of each.
-        longest: The largest length.
-    """
+    """The pictures of a batch as contiguous runs of slots, int64 [K] each."""
 
     row: Tensor
-    number: Tensor
-    first: Tensor
-    length: Tensor
+    number: Tensor  # in the row
+    first: Tensor  # the first slot
+    length: Tensor  # in slots
     longest: int
 
     @classmethod
@@ -137,15 +110,8 @@ class PictureSpans:
         return rows[self.row[:, None], place.clamp(max=rows.shape[1] - 1)]
 
     def slots(self, count: int | Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the slots of the last `count` places of every picture.
-
-        Args:
-            count: The places, a number or int64 [K].
-            width: The columns of the result; column c is place c of those.
-
-        Returns:
-            The row int64 [K, 1], the slot int64 [K, width] and the used columns, bool [K, width].
-        """
+        """Return the slots of every picture's last `count` (int or int64 [K]) places. They are the row int64 [K, 1],
+        the slot int64 [K, width] and the used columns, bool [K, width]."""
         column = torch.arange(width, device=self.row.device)
         count = torch.as_tensor(count, device=self.row.device).expand_as(self.length)
         used = (column < count[:, None]) & (count <= self.length)[:, None]
@@ -155,36 +121,20 @@ class PictureSpans:
 
 @dataclass(slots=True)
 class PromptSlots:
-    """The packed slots of a prompt: row b's first `count[b]` slots are in use, in order.
+    """The packed slots of a prompt: row b's first `count[b]` slots are in use, in order."""
 
-    Attributes:
-        attend: float [B, R, A], the input of queries, keys and values.
-        carry: float [B, R, H], the residual.
-        position: int64 [B, R].
-        count: int64 [B], the slots in use.
-        next_position: int64 [B], the position of the slot that follows.
-        origin: int64 [B, R], the slot's pair in the PromptView; -1 for compressed pictures and unused slots.
-        context: float [B, R, M], the context of each slot for `fuse`; None without a context.
-        last_context: float [B, M], the context of the next slot.
-        place: int64 [B, R], as `origin`, but only unused slots are -1.
-    """
-
-    attend: Tensor
-    carry: Tensor
-    position: Tensor
-    count: Tensor
-    next_position: Tensor
-    origin: Tensor
-    context: Tensor | None = None
-    last_context: Tensor | None = None
-    place: Tensor | None = None
+    attend: Tensor  # float [B, R, A], the input of queries, keys and values
+    carry: Tensor  # float [B, R, H], the residual
+    position: Tensor  # int64 [B, R]
+    count: Tensor  # int64 [B]
+    next_position: Tensor  # int64 [B], of the slot that follows
+    origin: Tensor  # int64 [B, R], the pair in the PromptView; -1 for compressed pictures and unused slots
+    context: Tensor | None = None  # float [B, R, M], for `fuse`
+    last_context: Tensor | None = None  # float [B, M], of the next slot
+    place: Tensor | None = None  # int64 [B, R], as `origin`, but only unused slots are -1
 
     def of_pictures(self, picture: Tensor) -> Tensor:
-        """Return the slots that come from pictures, whole or compressed, bool [B, R].
-
-        Args:
-            picture: int64 [B, S], the field of the PromptView.
-        """
+        """Return the slots that come from pictures, whole or compressed, bool [B, R]; `picture` is the PromptView's."""
         return (self.place >= 0) & (picture.gather(1, self.place.clamp(min=0)) > 0)
 
 
@@ -198,18 +148,10 @@ def pack_slots(
     context: Tensor | None = None,
     last_context: Tensor | None = None,
 ) -> PromptSlots:
-    """Move the rows in use to the front of each row.
-
-    Args:
-        attend: float [B, S, A].
-        carry: float [B, S, H].
-        keep: bool [B, S], the rows in use; None for all.
-        text: bool [B, S], rows fused from a pair, as draft tokens will be.
-        position: int64 [B, S], of the rows before packing; the slot that follows then stands right behind the last row
-            in use. None numbers the packed rows.
-        context: float [B, S, M], see `PromptSlots`.
-        last_context: float [B, M], see `PromptSlots`.
-    """
+    """Move the rows in use, `keep`, bool [B, S] or None for all, to the front of each row, see `PromptSlots`. The
+    inputs are [B, S, A], [B, S, H], [B, S, M] and [B, M]. `text`, bool [B, S], are rows fused from a pair, as draft
+    tokens will be. `position`, int64 [B, S], is that of the rows before packing; the slot that follows then stands
+    right behind the last row in use. None numbers the packed rows."""
     batch, count = attend.shape[:2]
     place = torch.arange(count, device=attend.device).expand(batch, -1)
     origin = torch.where(text, place, -1)

@@ -91,10 +91,7 @@ def _expect(name: str, value: object, right: bool, wanted: str) -> None:
 
 
 def refuse_unread(config: Mapping[str, Any], *read: str) -> None:
-    """Refuse a config, without nulls, in which a field that its reader does not follow changes the layer.
-
-    `read` are the fields of the table of neutral values that this reader follows.
-    """
+    """Refuse a config, without nulls, where a field outside `read` changes the layer, by the table of neutral values."""
     for name, neutral in _NEUTRAL.items():
         if name not in read and name in config and config[name] not in neutral:
             wanted = " or ".join(map(repr, neutral)) or "no such field"
@@ -132,12 +129,10 @@ def layer_count(names: Iterable[str]) -> int:
 
 
 def named_levels(config: Mapping[str, Any]) -> tuple[tuple[int, ...], str] | None:
-    """Return the levels of the target that a config names, and the name of the field; None where it names none.
-
-    Levels are transformers' `hidden_states`: v is the output of layer v - 1. `speculators` writes levels at the top of
-    the config (`eagle_aux_hidden_state_layer_ids`, `aux_hidden_state_layer_ids`); all other fields, and those inside
-    `eagle_config` or `dflash_config`, count the layers whose output is read. Fields that disagree are refused.
-    """
+    """Return the levels of the target that a config names, and the field's name; None where it names none. Levels are
+    transformers' `hidden_states`: v is the output of layer v - 1. `speculators` writes levels at the top of the config
+    (`eagle_aux_hidden_state_layer_ids`, `aux_hidden_state_layer_ids`). All other fields, and those inside
+    `eagle_config` or `dflash_config`, count the layers whose output is read. Fields that disagree are refused."""
     by_field: dict[str, tuple[int, ...]] = {}
     for part in ("", "eagle_config", "dflash_config"):
         fields = config.get(part, {}) if part else config
@@ -157,11 +152,9 @@ def named_levels(config: Mapping[str, Any]) -> tuple[tuple[int, ...], str] | Non
 
 
 def ordered_vocabulary(state: dict[str, Tensor], vocab: int) -> dict[str, Tensor]:
-    """Return a file's tensors with the tokens of its reduced vocabulary in rising order, and with both of its tables.
-
-    Files hold the tokens in any order and may lack `t2d`. Tensors have plain names, and `vocab` counts the tokens of the
-    whole vocabulary. Tables that disagree, repeat a token or leave the vocabulary are refused.
-    """
+    """Return a file's tensors, under plain names, with the tokens of its reduced vocabulary in rising order, and both
+    of its tables. Files hold the tokens in any order and may lack `t2d`. `vocab` counts the whole vocabulary. Tables
+    that disagree, repeat a token or leave the vocabulary are refused."""
     if "d2t" not in state:
         return state
     d2t = state["d2t"]
@@ -193,12 +186,9 @@ def ordered_vocabulary(state: dict[str, Tensor], vocab: int) -> dict[str, Tensor
 def for_vocabulary(
     state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None, *read: str
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return a file's tensors and config for the vocabulary of a target, where the drafter's is the front part of it.
-
-    The tokens behind it are never drafted. A stored embedding takes the target's rows for them, and other tables with a
-    row for each token that is read, named in `read`, take zeros. Tokens of a reduced vocabulary are sorted. Tensors have
-    plain names.
-    """
+    """Return a file's tensors, under plain names, and config for a target's vocabulary that begins with the drafter's.
+    The tokens behind it are never drafted. A stored embedding takes the target's rows for them; other tables with a row
+    for each token that is read, named in `read`, take zeros. Tokens of a reduced vocabulary are sorted."""
     layer, parts = config.get("transformer_layer_config", config), None if target is None else take_apart(target)
     vocab = layer.get("vocab_size", 0 if parts is None else parts.vocab_size)
     state = ordered_vocabulary(state, vocab) if vocab else state

@@ -16,19 +16,10 @@ from mmspec.vlm.target import TextTarget
 
 
 class SelfDraftState:
-    """Base of the states of drafters that run some of the target's layers, then its final norm and head.
-
-    The keys and values of a draft lie in the target's cache behind the committed length, where the next pass of the target
-    replaces them. A subclass sets the part before each draft.
-
-    Attributes:
-        layers: The part: its first layers, an end, and the sub-layers among them that are left out.
-        states: The states of the root and of the drafted tokens so far, [B, 1, H] each.
-        root: float [B, H], the root's state.
-        deepest: The most tokens of a draft.
-        passes: The passes over a part of the target.
-        ids: Always None: all tokens are scored.
-    """
+    """Base of the states of drafters that run some of the target's layers, then its final norm and head. The keys and
+    values of a draft lie in the target's cache behind the committed length, where the next pass of the target replaces
+    them. A subclass sets `layers` before each draft: an end, and the sub-layers before it that are left out. `states`,
+    [B, 1, H] each, are those of the root and the drafted tokens so far; `root`, [B, H], is the root's."""
 
     independent, ids = False, None
 
@@ -64,20 +55,16 @@ class SelfDraftState:
         return parts.head(parts.decoder.norm(out)).float() + self.ruling
 
     def law(self, out: Tensor, depth: int) -> Tensor:
-        """Return the log-weights that a sampled request draws from: `logits` after the target's own warping."""
         return self.target.processors.warp(self.logits(out, depth))
 
     def feature(self, out: Tensor, depth: int) -> Tensor:
-        """Return the states themselves, for length controls."""
         return out
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """Return the state [B, 1, H] of the next token of the chain; see `LevelwiseState`."""
         return self.enter(token)
 
     @torch.no_grad()
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
-        """Return a chain of at most `longest` tokens; None for `deepest`."""
         depth = self.deepest if longest is None else min(self.deepest, longest)
         budget = DraftBudget(depth, target.rooms(depth))
         if budget.is_empty:

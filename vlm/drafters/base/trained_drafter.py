@@ -19,35 +19,20 @@ from mmspec.vlm.hidden_states import Level
 
 
 class ShapedDrafter(ShapeMixin, PretrainedDrafter):
-    """Base of drafters whose drafts grow level by level, in a shape per request.
+    """Base of drafters whose drafts grow level by level, in a shape per request. Without `with_shape`, greedy requests
+    get a dynamic tree, and sampled requests a static tree drawn without replacement. `texts_first` are the shares of
+    training until which texts come alone, and after which pictures do, None for a mixture throughout."""
 
-    Without `with_shape`, greedy requests get a dynamic tree, and sampled requests a static tree drawn without
-    replacement.
-
-    Attributes:
-        levels: The target's states that are read: None for the last states, else see `watch`.
-        own_depths: The number of depths with their own weights, which only training at that depth reaches.
-        predicts_states: Whether training compares the predicted states too, not only the tokens.
-        texts_first: The shares of training until which texts come alone, and after which pictures come alone, see
-            `Curriculum`; None for a mixture throughout.
-        padded_vocabulary: Whether the target may have rows behind the drafter's vocabulary, since no weight of the drafter
-            has a row for a token.
-    """
-
-    own_depths: int = 1
-    levels: tuple[Level, ...] | None = None
+    own_depths: int = 1  # depths with their own weights, which only training at that depth reaches
+    levels: tuple[Level, ...] | None = None  # the target's states that are read: None for the last, else see `watch`
     trainable: ClassVar[bool] = True
-    predicts_states: ClassVar[bool] = True
-    texts_first: ClassVar[tuple[float, float] | None] = None
-    padded_vocabulary: ClassVar[bool] = False
+    predicts_states: ClassVar[bool] = True  # whether training compares the predicted states too, not only the tokens
+    texts_first: ClassVar[tuple[float, float] | None] = None  # shares of training, see `Curriculum`
+    padded_vocabulary: ClassVar[bool] = False  # if no weight has a row for a token: the target may have more rows
 
     @classmethod
     def make(cls, settings: dict[str, Any], parts: MethodParts) -> Self:
-        """Return a drafter of this kind with the available weights, in the shape of the settings, see `shape_of`.
-
-        Raises:
-            ValueError: There are no weights, they are another drafter's, or the settings are refused.
-        """
+        """Return a drafter of this kind with the available weights, in the shape of the settings, see `shape_of`."""
         drafter = weights_of(cls, parts)
         nested = {"length": "controller", "shape": "shape"}
         built = {name: value_of(settings.get(name), "vlm", kind, parts) for name, kind in nested.items()}
@@ -64,11 +49,7 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         return super().method_facts() | drafts
 
     def with_shape(self, shape: Shape, sampled: Shape | None = None) -> Self:
-        """See `ShapeMixin.with_shape`; dynamic trees are cut to the drafter's levels, and chains end there.
-
-        Raises:
-            ValueError: A static tree has more levels than the drafter.
-        """
+        """See `ShapeMixin.with_shape`; dynamic trees are cut to the drafter's levels, and chains end there."""
         return super().with_shape(self._cut(shape), None if sampled is None else self._cut(sampled))
 
     def _cut(self, shape: Shape) -> Shape:
@@ -87,11 +68,7 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         return state
 
     def open_without_prefill(self, target: object) -> object:
-        """Return the state of a request whose prompt is read before the first draft.
-
-        Raises:
-            ValueError: The drafter was created for another target.
-        """
+        """Return the state of a request whose prompt is read before the first draft."""
         self.check(target.parts)
         self.share(target.parts)
         return self.new_state(target)
@@ -121,16 +98,9 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
     def prediction(
         self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor
     ) -> DraftPrediction:
-        """Return the prediction that training compares with the target at n places of one depth.
-
-        Args:
-            out: float [n, H], outputs of `unroll`.
-            depth: From 0.
-            parts: The target.
-            teacher: float32 [n, k], the target's scores of the k tokens in `vocabulary`.
-            token: int64 [n], columns of the tokens that follow; -100 for those outside of `vocabulary`.
-            truth: float [n, H], the target's states.
-        """
+        """Return the prediction that training compares with the target at n places of a depth, from 0. Outputs of
+        `unroll` and the target's states are [n, H], and `teacher`, float32 [n, k], has scores of the tokens in
+        `vocabulary`. `token`, int64 [n], are columns of the tokens that follow, -100 outside of `vocabulary`."""
         student = self.logits(out, depth + 1, parts.head)
         return DraftPrediction(student, teacher, token, depth, out, truth)
 
@@ -139,12 +109,7 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         return parts.embed(ids)
 
     def embedded(self, view: PromptView, ids: Tensor) -> PromptView:
-        """Return a view whose text is embedded as the drafter does; here as the target does.
-
-        Args:
-            view: The view of a prompt, with the target's embeddings.
-            ids: int64 [B, P], its tokens.
-        """
+        """Return the view of a prompt, ids int64 [B, P], with text embedded as the drafter does; here as the target."""
         return view
 
     def own_logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
@@ -152,11 +117,6 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         return self.logits(out, depth, head)
 
     def check(self, parts: Parts) -> None:
-        """Check that the drafter fits a target.
-
-        Raises:
-            ValueError: The drafter was created for another target.
-        """
         self.check_sizes(parts, "hidden_size", "train a drafter for this target")
 
     def check_sizes(self, parts: Parts, width: str, advice: str) -> None:
@@ -172,21 +132,14 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
 
 @dataclass(slots=True)
 class DraftPrediction:
-    """The predictions of a drafter at n places of one depth, and the target's values there.
+    """The predictions of a drafter at n places of one depth, and the target's values there."""
 
-    Attributes:
-        student, teacher: float32 [n, V], log-weights of the next token, over the drafter's own vocabulary.
-        token: int64 [n], the token that follows in the text, as an index of V.
-        depth: From 0.
-        feature, truth: float [n, H], the predicted and the true hidden state; None where none is predicted.
-    """
-
-    student: Tensor
-    teacher: Tensor
-    token: Tensor
-    depth: int
-    feature: Tensor | None = None
-    truth: Tensor | None = None
+    student: Tensor  # float32 [n, V], log-weights of the next token, over the drafter's own vocabulary
+    teacher: Tensor  # as `student`
+    token: Tensor  # int64 [n], the token that follows in the text, as an index of V
+    depth: int  # from 0
+    feature: Tensor | None = None  # float [n, H], the predicted hidden state; None where none is predicted
+    truth: Tensor | None = None  # float [n, H]
 
     def at(self, places: Tensor) -> Self:
         """Return the prediction at some of its places, int64 [n]."""
@@ -212,15 +165,12 @@ class LogitTransform:
         return cls(float(scale), float(getattr(config, "final_logit_softcapping", None) or 0.0))
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """Return the transformed logits [..., V]."""
         scaled = logits * self.scale if self.scale != 1 else logits
         return (scaled / self.cap).tanh() * self.cap if self.cap else scaled
 
 
 def shared_embedding(embed: nn.Module, ids: Tensor) -> Tensor:
-    """Return the embeddings [B, n, H] of ids int64 [B, n], as drafters that share the target's table read them.
-
-    Muse Glimmer's embedding norms the rows that it looks up, but its assistant reads the rows of the table. Changes by
-    other embeddings, such as Gemma's scaling, are part of a row.
-    """
+    """Return the embeddings [B, n, H] of ids int64 [B, n], as drafters that share the target's table read them. Muse
+    Glimmer's embedding norms the rows that it looks up, but its assistant reads the rows of the table. Changes by other
+    embeddings, such as Gemma's scaling, are part of a row."""
     return F.embedding(ids, embed.weight) if hasattr(embed, "embed_norm") else embed(ids)

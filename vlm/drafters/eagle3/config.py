@@ -10,53 +10,33 @@ from mmspec.core.drafting.layer import LayerConfig
 
 @dataclass(frozen=True, slots=True)
 class Eagle3Config:
-    """The sizes of an EAGLE-3 drafter, and the options of drafters that the `speculators` library trains.
+    """The sizes of an EAGLE-3 drafter, and the options of drafters that the `speculators` library trains. `levels` are
+    the decoder layers whose inputs are read, in order, see `levels_of`: v is transformers' hidden_states[v]. The number
+    of layers stands for the output of the last layer, in front of the final norm."""
 
-    Attributes:
-        hidden_size, vocab_size: The target's; a drafter with `target_hidden_size` has a width of its own.
-        levels: The decoder layers whose inputs are read, in order, see `levels_of`: v is transformers'
-            hidden_states[v]. The number of layers stands for the output of the last layer, in front of the final norm.
-        draft_vocab_size: The number of tokens that it can draft, 0 for all.
-        num_key_value_heads: The key-value heads, 0 for as many as queries have.
-        head_dim: The width of a head, 0 for hidden_size / num_attention_heads.
-        rope_scaling: The scaling of rotary positions, see `check_scaling`.
-        norm_before_residual: Whether the residual starts from the normed state instead of the state itself.
-        tied_head: Whether the head has the target's own rows, which are neither trained nor saved.
-        num_hidden_layers: The number of layers; the layers behind the first are ordinary layers.
-        windows: The positions that a query of each layer sees, its own included, 0 for all; empty for all in each
-            layer.
-        qk_norm: Whether queries and keys are normed per head, as in Qwen3.
-        attention_bias, mlp_bias: Whether the projections of attention and of the MLP have biases.
-        norm_before_fc: Whether the joined levels are normed by a single norm.
-        fc_norm: Whether each level has its own norm before they are joined.
-        norm_output: Whether the drafter reads its own outputs after the final norm.
-        own_embedding: Whether it embeds text with its own rows instead of the target's.
-        target_hidden_size: The width of the target's states where it is not `hidden_size`, else 0.
-    """
-
-    hidden_size: int
+    hidden_size: int  # the target's, unless `target_hidden_size` is set
     intermediate_size: int
     num_attention_heads: int
-    vocab_size: int
+    vocab_size: int  # the target's
     levels: tuple[int, ...]
-    draft_vocab_size: int = 0
-    num_key_value_heads: int = 0
-    head_dim: int = 0
+    draft_vocab_size: int = 0  # the tokens that it can draft, 0 for all
+    num_key_value_heads: int = 0  # 0 for as many as queries have
+    head_dim: int = 0  # 0 for hidden_size / num_attention_heads
     rope_theta: float = 10000.0
     rms_norm_eps: float = 1e-6
-    norm_before_residual: bool = False
-    tied_head: bool = False
-    rope_scaling: dict[str, Any] = field(default_factory=dict)
-    num_hidden_layers: int = 1
-    windows: tuple[int, ...] = ()
-    qk_norm: bool = False
+    norm_before_residual: bool = False  # whether the residual starts from the normed state
+    tied_head: bool = False  # whether the head has the target's own rows, which are neither trained nor saved
+    rope_scaling: dict[str, Any] = field(default_factory=dict)  # see `check_scaling`
+    num_hidden_layers: int = 1  # those behind the first are ordinary layers
+    windows: tuple[int, ...] = ()  # the positions that each layer's query sees, with its own, 0 for all; empty is all 0
+    qk_norm: bool = False  # per head, as in Qwen3
     attention_bias: bool = False
     mlp_bias: bool = False
-    norm_before_fc: bool = False
-    fc_norm: bool = False
-    norm_output: bool = False
-    own_embedding: bool = False
-    target_hidden_size: int = 0
+    norm_before_fc: bool = False  # whether the joined levels are normed by a single norm
+    fc_norm: bool = False  # whether each level has its own norm before they are joined
+    norm_output: bool = False  # whether the drafter reads its own outputs after the final norm
+    own_embedding: bool = False  # whether it embeds text with its own rows instead of the target's
+    target_hidden_size: int = 0  # the width of the target's states where it is not `hidden_size`, else 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(self.levels))  # a list when read from a file
@@ -83,24 +63,16 @@ class Eagle3Config:
 
     @property
     def tapped(self) -> int:
-        """The width of a state that is read."""
         return self.target_hidden_size or self.hidden_size
 
     @property
     def drafted(self) -> int:
-        """The number of tokens that it can draft."""
         return self.draft_vocab_size or self.vocab_size
 
     def layer(self) -> LayerConfig:
-        """Return the sizes of the first decoder layer."""
         return self.layers()[0]
 
     def layers(self) -> tuple[LayerConfig, ...]:
-        """Return the sizes of the decoder layers.
-
-        Raises:
-            ValueError: The sizes do not fit together.
-        """
         biases = dict(qkv_bias=self.attention_bias, out_bias=self.attention_bias)
         first = LayerConfig.of(self, read_size=2 * self.hidden_size, window=self.windows[0], **biases)
         rest = (LayerConfig.of(self, norms_input=True, window=window, **biases) for window in self.windows[1:])
@@ -108,10 +80,8 @@ class Eagle3Config:
 
 
 def levels_of(layers: int) -> tuple[int, int, int]:
-    """Return the three levels read of a target with `layers` layers: 2, the middle and the last but two.
-
-    These are the levels of the public code. Below 7 layers, where they would meet, they are spread evenly.
-    """
+    """Return the levels of the public code, for a target with `layers` layers: 2, the middle and the last but two.
+    Below 7 layers, where they would meet, they are spread evenly."""
     if layers >= 7:
         return 2, layers // 2, layers - 3
     return (layers - 1) // 3, 2 * (layers - 1) // 3, layers - 1

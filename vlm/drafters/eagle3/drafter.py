@@ -88,10 +88,8 @@ class Eagle3(FeatureDrafter):
 
     @torch.no_grad()
     def start_from(self, parts: Parts) -> Self:
-        """Copy the target's head, its final norm and, for an own embedding, its embedding; return the drafter itself.
-
-        A vocabulary that is chosen later starts from the target's rows too.
-        """
+        """Copy the target's head, its final norm and, for an own embedding, its embedding. A vocabulary that is chosen
+        later starts from the target's rows too."""
         rows = parts.head.weight
         if self.head.tied:
             self.head.tie(rows)
@@ -107,16 +105,8 @@ class Eagle3(FeatureDrafter):
 
     @torch.no_grad()
     def with_vocabulary(self, ids: Sequence[int]) -> Self:
-        """Return a drafter of these tokens only, with the weights of this drafter.
-
-        A row of the head comes from this drafter, else from the target's rows (`start_from`); else it is new.
-
-        Args:
-            ids: Rising token ids.
-
-        Raises:
-            ValueError: The ids do not rise, or an id is no token.
-        """
+        """Return a drafter with these weights for these rising token ids only. A row of the head comes from this
+        drafter, else from the target's rows (`start_from`); else it is new."""
         size = 0 if len(ids) == self.config.vocab_size else len(ids)
         other = type(self)(replace(self.config, draft_vocab_size=size))
         other.to(device=self.fc.weight.device, dtype=self.fc.weight.dtype).train(self.training)
@@ -147,14 +137,9 @@ class Eagle3(FeatureDrafter):
     def with_answers(
         self, answers: Iterable[Sequence[int]], most: int = 0, always: Iterable[int] = (), never: Iterable[int] = ()
     ) -> Self:
-        """Return `with_vocabulary` for the answers' most frequent tokens, see `reduced_vocabulary`.
-
-        Args:
-            answers: Token ids of answers.
-            most: The number of tokens; 0 for the config's draft_vocab_size, or 32000 where it has none.
-            always: Tokens to keep whatever their count.
-            never: Tokens to leave out whatever their count.
-        """
+        """Return `with_vocabulary` for the answers' `most` frequent tokens, see `reduced_vocabulary`; 0 for the
+        config's draft_vocab_size, or 32000 where it has none. `always` are kept and `never` left out, whatever their
+        count."""
         vocab = self.config.vocab_size
         most = min(most or self.config.draft_vocab_size or MOST_DRAFT_TOKENS, vocab)
         return self.with_vocabulary(reduced_vocabulary(answers, vocab, most, always, never))
@@ -198,14 +183,8 @@ class Eagle3(FeatureDrafter):
         return view
 
     def read(self, view: PromptView) -> PromptSlots:
-        """Return the slots of a prompt: every pair is a slot.
-
-        With several axes, positions are the target's, int64 [A, B, R]: the state behind a token and the next token's
-        embedding stand at the first token's position.
-
-        Raises:
-            ValueError: The states are not the drafter's levels, or the view has no positions that are needed.
-        """
+        """Return the slots of a prompt: every pair is a slot. With several axes, positions are the target's, int64 [A,
+        B, R]: the state behind a token and the next token's embedding stand at the first token's position."""
         width = self.fc.in_features
         if view.hidden.shape[-1] != width:
             raise ValueError(f"hidden: expected the states of levels {self.levels} side by side, width {width}, got width "
@@ -223,16 +202,8 @@ class Eagle3(FeatureDrafter):
         return slots
 
     def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Fuse embeddings with states.
-
-        Args:
-            embeds: float [B, n, H], the embeddings of the next tokens.
-            hidden: The target's levels, joined [B, n, 3 H], or the drafter's own outputs [B, n, H].
-            context: Unused.
-
-        Returns:
-            The input of attention [B, n, 2 H] and the residual [B, n, H].
-        """
+        """Return the input of attention [B, n, 2 H] and the residual [B, n, H], of the next tokens' embeddings [B, n,
+        H] and the target's levels, joined [B, n, 3 H], or the drafter's own outputs [B, n, H]."""
         if hidden.shape[-1] != self.config.hidden_size:
             hidden = small_linear(self._normed_levels(hidden), self.fc.weight)
         state = rms_norm(self.state_norm, hidden)
@@ -250,10 +221,7 @@ class Eagle3(FeatureDrafter):
     def forward(
         self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: SlotCache, bias: Tensor | Biases | None
     ) -> Tensor:
-        """Return the outputs [B, n, H] of n new slots through all layers, see `DraftLayer.forward`.
-
-        `bias` is the bias of all layers, or a list with a bias per layer.
-        """
+        """Return the outputs [B, n, H] of n new slots, see `DraftLayer.forward`; a list has a bias per layer."""
         biases = bias if isinstance(bias, list) else [bias] * len(self.layers)
         for index, (layer, own) in enumerate(zip(self.layers, biases, strict=True)):
             query, key, value = layer.heads(attend, rotary)
@@ -291,10 +259,9 @@ class Eagle3(FeatureDrafter):
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """Return the drafter of a published checkpoint.
+        """Return the drafter of a published checkpoint; for levels see `published_levels`.
 
         - A config with `transformer_layer_config` is in the format of `speculators`, any other in the original's.
-        - Levels: see `published_levels`.
         - `norm_before_residual` defaults to False, as in the original's code; vLLM defaults to True.
         - `norm_output` of SpecForge's class means the norm in front of the head; elsewhere the drafter reads it back.
         - `mrope_section` in a flat config turns by the target's positions of a picture, on all axes.
@@ -303,9 +270,6 @@ class Eagle3(FeatureDrafter):
         - Without `lm_head`, the target's head is meant.
         - A stored embedding that differs from the target's is the drafter's own; so is any embedding without a target.
         - A window hides slots W or more tokens before a query; the library's training counts from the start of a draft.
-
-        Raises:
-            ValueError: Keys or sizes do not fit, a rotary type is unsupported, or ids lie outside the vocabulary.
         """
         state, config = for_vocabulary(plain_names(state), config, target)
         fields = eagle3_fields(state, config) | {"own_embedding": has_own_embedding(state, target)}

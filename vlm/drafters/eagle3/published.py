@@ -65,11 +65,9 @@ def filled(drafter: nn.Module, state: dict[str, Tensor], *others: str) -> nn.Mod
 
 
 def eagle3_fields(state: dict[str, Tensor], config: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of an Eagle3Config from a published file, without the levels and the embedding.
-
-    Configs copy these from the target or leave them out, and the tensors show them: the number of layers, the norms of
-    queries and keys, the width of a head, and whether the target's head is meant. Tensors have plain names.
-    """
+    """Return the fields of an Eagle3Config from a published file, without the levels and the embedding. Configs copy
+    these from the target or leave them out. The tensors, under plain names, show the number of layers, the norms of
+    queries and keys, the width of a head, and whether the target's head is meant."""
     inner = config.get("transformer_layer_config")
     layer = dict(config) if inner is None else dict(inner)
     classes, kind = config.get("architectures", ()), layer.get("model_type", "llama")
@@ -162,11 +160,9 @@ def _leave_out_sections(layer: dict[str, Any]) -> None:
 
 
 def _sections(layer: dict[str, Any], classes: Sequence[str]) -> dict[str, Any]:
-    """Return the rotary positions of a flat config with several axes; {} for a single axis.
-
-    AngelSlim's class interleaves the axes of every such config, and turns with one axis where the kind is "default" and
-    nothing says "interleaved". NeMo Automodel's always has one axis. All others interleave on demand.
-    """
+    """Return the rotary positions of a flat config with several axes; {} for a single axis. AngelSlim's class
+    interleaves the axes of every such config, and turns with one axis where the kind is "default" and nothing says
+    "interleaved". NeMo Automodel's always has one axis. All others interleave on demand."""
     rope = layer.get("rope_parameters") or layer.get("rope_scaling")
     if not isinstance(rope, Mapping):
         return {}
@@ -189,15 +185,9 @@ def _sections(layer: dict[str, Any], classes: Sequence[str]) -> dict[str, Any]:
 
 
 def layer_windows(layer: dict[str, Any], count: int) -> tuple[int, ...]:
-    """Return the positions that a query of each layer sees, 0 for all, by the config of a Llama or Qwen3 model.
-
-    Qwen3's class reads its window only with `use_sliding_window`. Without `layer_types`, its windows start at layer
-    `max_window_layers`. Llama's class has no windows; `speculators` applies them to the layers that `layer_types`
-    names.
-
-    Raises:
-        ValueError: `layer_types` does not name a kind for each layer, or the window is below 1.
-    """
+    """Return the positions that a query of each layer sees, 0 for all, by the config of a Llama or Qwen3 model. Qwen3
+    reads its window only with `use_sliding_window`. Without `layer_types`, its windows start at layer
+    `max_window_layers`. Llama has no windows; `speculators` applies them to the layers that `layer_types` names."""
     qwen, width = layer.get("model_type") == "qwen3", layer.get("sliding_window")
     if qwen and not layer.get("use_sliding_window"):
         width = None
@@ -222,11 +212,7 @@ def has_own_embedding(state: dict[str, Tensor], target: nn.Module | None) -> boo
 
 
 def published_levels(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> tuple[int, ...]:
-    """Return the levels that a config names, see `named_levels`, or the usual levels of the target.
-
-    Raises:
-        ValueError: The config names no levels, and there is no target, or the tensors join another number of levels.
-    """
+    """Return the levels that a config names, see `named_levels`, or the usual levels of the target."""
     named = named_levels(config)
     width = config.get("target_hidden_size") or config.get("transformer_layer_config", config).get("hidden_size")
     fc = state.get("fc.weight")

@@ -17,12 +17,8 @@ Biases = list[Tensor | None]
 
 class Eagle3State(FeatureState):
     """The state of a feature drafter in which every pair is a slot, so committed slots stand at their positions.
-
-    Attributes:
-        windows: The window of each layer.
-        places: int64 [B, back], the positions of the drafted slots in the cache.
-        axes: The axes of the prompt's positions, 0 where slots are counted.
-    """
+    `windows` has an entry per layer, `places`, int64 [B, back], are the positions of the drafted slots in the cache.
+    `axes` counts those of the prompt's positions, 0 where slots are counted."""
 
     held: ClassVar[tuple[str, ...]] = FeatureState.held
 
@@ -34,7 +30,6 @@ class Eagle3State(FeatureState):
         self.axes = len(drafter.layer.config.rope_scaling.get("mrope_section", ()))
 
     def view(self) -> PromptView:
-        """Return a view of the unread pairs, with the drafter's own embeddings of text where it has them."""
         view = self.drafter.embedded(super().view(), self.unread()[0])
         if self.axes:
             view.place = self.target.prompt_positions[..., -view.embeds.shape[1] :]
@@ -61,9 +56,7 @@ class Eagle3State(FeatureState):
 
     def read_prompt(self) -> None:
         """See `FeatureState.read_prompt`. With several axes, slots stand at the target's positions, see `Eagle3.read`.
-
-        The axes are equal in text, so one position is enough behind the prompt.
-        """
+        The axes are equal in text, so one position is enough behind the prompt."""
         if not self.axes:
             return super().read_prompt()
         positions = rotary_positions(self.target.prompt_positions)
@@ -85,13 +78,8 @@ class Eagle3State(FeatureState):
         return self.drafter.forward(attend, carry, self.rotary[position], self.cache, biases)
 
     def windowed(self, bias: Tensor | None, position: Tensor, back: int) -> Biases:
-        """Return the attention biases of new slots, one per layer.
-
-        Args:
-            bias: float [B or 1, 1, n, slots], without windows; None where the slots see all slots before them.
-            position: int64 [B, n], of the new slots.
-            back: The number of drafted slots in the cache.
-        """
+        """Return a bias per layer of new slots at `position`, int64 [B, n], behind `back` drafted slots. Without
+        windows it is `bias`, [B or 1, 1, n, slots], None where the slots see all slots before them."""
         if not any(self.windows):
             return [bias] * len(self.windows)
         self.places = torch.cat([self.places[:, :back], position], 1) if back else position
@@ -100,11 +88,9 @@ class Eagle3State(FeatureState):
         return [hidden.get(window, bias) for window in self.windows]
 
     def _reaches_beyond(self, window: int, count: int) -> bool:
-        """Return whether a pass over `count` new slots can reach beyond a window."""
         return 0 < window < self.cache.width + count
 
     def _masked(self, bias: Tensor | None, position: Tensor, back: int, window: int) -> Tensor:
-        """Return the bias with the keys in front of a window hidden."""
         width = self.cache.width + position.shape[1]
         slot, committed = torch.arange(width, device=position.device), self.cache.length[:, None] - back
         drafted = (slot - committed).clamp(0, self.places.shape[1] - 1)

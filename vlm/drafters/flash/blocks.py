@@ -14,13 +14,10 @@ from mmspec.vlm.drafters.flash.head import SarHead
 
 
 class FlashState(FeatureState):
-    """The state of a request, which runs the drafter only at the end of a block.
-
-    A node passes the block of its source, [B, n, k * H], on to its children; depth d reads offset (d - 1) % k of it. At
-    the end of a block, a single pass reads all nodes expanded in it, each as the pair of its predicted feature and its
-    token. Tokens of a block are drawn independently given the prefix, and the recorded distribution is that of each
-    depth.
-    """
+    """The state of a request, which runs the drafter only at the end of a block. A node passes the block of its source,
+    [B, n, k * H], on to its children; depth d reads offset (d - 1) % k of it. At the end of a block, a single pass
+    reads all nodes expanded in it, each as the pair of its predicted feature and its token. Tokens of a block are drawn
+    independently given the prefix, and the recorded distribution is that of each depth."""
 
     def __init__(self, drafter: object, target: object):
         super().__init__(drafter, target)
@@ -45,15 +42,8 @@ class FlashState(FeatureState):
         return self.scored[1][:, :, (depth - 1) % block]
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """Return the blocks [B, n, k * H] that the children of a level of drafted nodes are drawn from.
-
-        Args:
-            token: int64 [B, n], the nodes.
-            hidden: float [B, n, k * H], the blocks that these nodes were drawn from.
-            ancestor: As in `PairState.expand`.
-            back: As in `PairState.expand`.
-            depth: As in `PairState.expand`.
-        """
+        """Return the blocks [B, n, k * H] that the children of nodes int64 [B, n] are drawn from, see
+        `PairState.expand`."""
         if depth == 1:
             self.expanded = []
         self.expanded.append((token, self.feature(hidden, depth)))
@@ -87,23 +77,10 @@ def _node_depths(sizes: tuple[int, ...], depth: int, device: str) -> Tensor:
 def unroll_blocks(
     drafter: object, slots: PromptSlots, embeds: Tensor, first: int, depths: int, reveal: Tensor | None
 ) -> list[Tensor]:
-    """Return the features of the m slots from `first` on, at each depth, as drafting computes them.
-
-    Depth d of slot r comes from the draft that started at slot r - d, and is zero where that lies before `first`. The
-    first block of a draft is read from its source slot. Each later block comes from a pass over the drafted block
-    before it.
-
-    Args:
-        drafter: The Flash drafter.
-        slots: The slots of a prompt.
-        embeds: float [B, m, H], of the slots from `first` on.
-        first: The first slot whose features are returned.
-        depths: The number of depths.
-        reveal: bool [B, m], drafted slots that hold their true states; None for none.
-
-    Returns:
-        float [B, m, H] per depth.
-    """
+    """Return the features of the m slots from `first` on, at each depth, [B, m, H], as drafting computes them. Depth d
+    of slot r comes from the draft that started at slot r - d, and is zero where that lies before `first`. The first
+    block of a draft is read from its source slot, each later block from a pass over the drafted block before it.
+    `embeds` are [B, m, H]; `reveal`, bool [B, m], are drafted slots that hold their true states, None for none."""
     head, block = drafter.layer, drafter.block
     table = head.rotary(int(slots.position.max()) + depths + 1, slots.attend.device, slots.attend.dtype)
     count, place = slots.attend.shape[1] - first, torch.arange(slots.attend.shape[1], device=embeds.device)

@@ -24,22 +24,14 @@ from mmspec.vlm.drafters.flash.head import SarConfig, SarHead
 
 @dataclass(frozen=True, slots=True)
 class FlashConfig(FeatureConfig):
-    """The sizes of a FLASH drafter.
+    """The sizes of a FLASH drafter. With "sar", intermediate_size is the width inside the expansion, publicly 4 *
+    hidden_size, and num_key_value_heads the number of groups, 0 for the public 4. qkv_bias and rms_norm_eps have no
+    effect."""
 
-    With "sar", intermediate_size is the width inside the expansion, 4 * hidden_size in the public code.
-    num_key_value_heads is the number of groups, 0 for the public code's 4. qkv_bias and rms_norm_eps have no effect.
-
-    Attributes:
-        latents: The rows that a picture is pooled into; 0 pools nothing and fuses pictures like text.
-        block: The features that a pass of "sar" predicts; 1 for "ar".
-        head: "sar", the semi-autoregressive head, or "ar", a Llama layer.
-        residual: Whether "sar" adds residuals, see `SarConfig`.
-    """
-
-    latents: int = 64
-    block: int = 5
-    head: Literal["sar", "ar"] = "sar"
-    residual: bool = False
+    latents: int = 64  # the rows that a picture is pooled into; 0 pools nothing and fuses pictures like text
+    block: int = 5  # the features that a pass of "sar" predicts; 1 for "ar"
+    head: Literal["sar", "ar"] = "sar"  # the semi-autoregressive head or a Llama layer
+    residual: bool = False  # of "sar", see `SarConfig`
 
     def __post_init__(self) -> None:
         super(FlashConfig, self).__post_init__()
@@ -53,7 +45,6 @@ class FlashConfig(FeatureConfig):
             raise ValueError(f"block: expected 1 with head 'ar', got {self.block}; use head 'sar' for more")
 
     def sar(self) -> SarConfig:
-        """Return the sizes of the semi-autoregressive head."""
         return SarConfig(
             width=self.hidden_size,
             inner=self.intermediate_size,
@@ -93,11 +84,7 @@ class Flash(FeatureDrafter):
             self.layer = SarHead(config.sar())
 
     def with_block(self, block: int) -> Self:
-        """Return a drafter with the same weights that drafts with the first `block` offsets of every pass.
-
-        Raises:
-            ValueError: `block` is below 1 or above config.block.
-        """
+        """Return a drafter with the same weights that drafts with the first `block` offsets, at most config.block."""
         if not 1 <= block <= self.config.block:
             raise ValueError(f"block: expected 1 to {self.config.block}, the offsets of this drafter, got {block}")
         other = copy.copy(self)
@@ -127,10 +114,7 @@ class Flash(FeatureDrafter):
         return self.layer(attend, carry, rotary, cache, bias)
 
     def offset(self, out: Tensor, depth: int) -> Tensor:
-        """Return the features [..., H] of depth `depth` (from 1) in blocks [..., k * H]: offset (depth - 1) % k.
-
-        Features [..., H] are returned unchanged.
-        """
+        """Return features [..., H] unchanged, or of blocks [..., k * H] offset (depth - 1) % k, with `depth` from 1."""
         width = self.config.hidden_size
         if out.shape[-1] == width:
             return out
@@ -144,18 +128,8 @@ class Flash(FeatureDrafter):
     def unroll(
         self, slots: PromptSlots, view: PromptView, first: int, depths: int, reveal: Tensor | None = None
     ) -> list[Tensor]:
-        """Return the features [B, R - first, H] of the slots from `first` on at each depth, see `unroll_blocks`.
-
-        Args:
-            slots: The slots of a prompt.
-            view: The pairs of the prompt.
-            first: The first slot whose features are returned.
-            depths: The number of depths.
-            reveal: bool [B, S], the view's pairs that drafts read with the target's states instead of their own.
-
-        Raises:
-            ValueError: `reveal` is set and the head is "ar".
-        """
+        """Return the features [B, R - first, H] at each depth, see `unroll_blocks`. `reveal`, bool [B, S], only for
+        "sar", are the view's pairs that drafts read with the target's states instead of their own."""
         if self.config.head == "ar":
             if reveal is not None:
                 raise ValueError("reveal: expected a drafter of blocks, got head 'ar'; train it without glancing")
@@ -172,14 +146,11 @@ class Flash(FeatureDrafter):
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """Return the drafter of a published checkpoint.
-
-        A name with "ar_proj" means the semi-autoregressive drafter (its head, fc, A), otherwise the autoregressive
-        drafter (a Llama layer "layers.0." and fc). The config gives "k", 5 where absent. The query matrix A gives the
-        number of latents; without A nothing is pooled. A head without fc passes the target's state on. As in the public
-        classes, the rotary base is 10000, and the Llama layer has no biases of queries, keys and values, whatever the
-        config says.
-        """
+        """Return the drafter of a published checkpoint. A name with "ar_proj" means the semi-autoregressive drafter
+        (its head, fc, A), otherwise the autoregressive drafter (a Llama layer "layers.0." and fc). The config gives
+        "k", 5 where absent. The query matrix A gives the number of latents; without A nothing is pooled. A head without
+        fc passes the target's state on. As in the public classes, the rotary base is 10000, and the Llama layer has no
+        biases of queries, keys and values, whatever the config says."""
         fields = drafter_sizes(config, ONE_AXIS) | {"rope_theta": 10000.0, "qkv_bias": False}
         state = dict(state)
         width = fields["hidden_size"]

@@ -15,28 +15,14 @@ from mmspec.kernels.small_linear import small_linear
 
 @dataclass(frozen=True, slots=True)
 class SarConfig:
-    """The sizes of the head.
-
-    Attributes:
-        inner: The width inside the expansion.
-        groups: The groups of keys and values.
-        dim: The width of a head.
-        offsets: The features that a slot predicts.
-        residual: Whether the slot's input is added to the attention output, and the sum to every feature. The published
-            head has no residual.
-
-    Raises:
-        ValueError: A size is not positive, or the width of a head is odd.
-    """
-
     width: int
-    inner: int
+    inner: int  # inside the expansion
     heads: int
-    groups: int
-    dim: int
-    offsets: int
+    groups: int  # of keys and values
+    dim: int  # the width of a head, even
+    offsets: int  # the features that a slot predicts
     rope_theta: float = 10000.0
-    residual: bool = False
+    residual: bool = False  # if the input is added to the attention output, the sum to every feature; not as published
 
     def __post_init__(self) -> None:
         if min(self.width, self.inner, self.heads, self.groups, self.dim, self.offsets) < 1 or self.dim % 2:
@@ -44,13 +30,10 @@ class SarConfig:
 
 
 class SarHead(nn.Module):
-    """Attention of every head over every group of keys, then Linear, SiLU, Linear to `offsets` features per slot.
-
-    Each (head, group) pair has its own softmax, and the groups' outputs are summed per head. In grouped-query
-    attention, by contrast, a head reads a single group. All projections have biases. There is no norm, no feed-forward
-    part and, unless the config enables it, no residual. The module holds weights only; keys and values of the groups go
-    to the request's cache.
-    """
+    """Attention of every head over every group of keys, then Linear, SiLU, Linear to `offsets` features per slot. Each
+    (head, group) pair has its own softmax, and the groups' outputs are summed per head; in grouped-query attention, a
+    head reads a single group. All projections have biases. There is no norm, no feed-forward part and, unless the
+    config enables it, no residual. Keys and values of the groups go to the request's cache."""
 
     def __init__(self, config: SarConfig):
         super().__init__()
@@ -68,16 +51,8 @@ class SarHead(nn.Module):
         return rotary(count, self.config.dim, self.config.rope_theta, device, dtype)
 
     def heads(self, attend: Tensor, rotary: Tensor, last: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return rotated queries and keys, and values.
-
-        Args:
-            attend: float [B, n, H].
-            rotary: float [B or 1, n, 2, dim], rows of `rotary()` at the positions.
-            last: The number of last slots that have queries; None for all.
-
-        Returns:
-            Queries [B, n, heads, dim], keys and values [B, groups, n, dim].
-        """
+        """Return rotated queries [B, n, heads, dim] of the `last` slots, None for all, and rotated keys and values [B,
+        groups, n, dim] of states [B, n, H]. `rotary`, [B or 1, n, 2, dim], are rows of `rotary()` at the positions."""
         number, groups, dim = self.config.heads, self.config.groups, self.config.dim
         qkv = small_linear(attend, self.qkv.weight, self.qkv.bias).unflatten(-1, (number + 2 * groups, dim))
         qk = apply_rotary(qkv[:, :, : number + groups], rotary)
@@ -89,15 +64,8 @@ class SarHead(nn.Module):
         write_keys_values(self.qkv, (self.config.heads, self.config.groups, self.config.dim), attend, rotary, cache)
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool = False) -> Tensor:
-        """Return the attention output [B, n, heads, dim] of queries of that shape.
-
-        Args:
-            q: float [B, n, heads, dim].
-            k: float [B, groups, slots, dim].
-            v: float [B, groups, slots, dim].
-            bias: [B or 1, 1, n, slots], additive or bool.
-            causal: Whether slot i sees the slots up to i only.
-        """
+        """Return the attention output of queries [B, n, heads, dim]; keys and values are [B, groups, slots, dim].
+        `bias`, [B or 1, 1, n, slots], is additive or bool. With `causal`, slot i sees the slots up to i only."""
         groups = k.shape[1]
         if q.shape[1] == 1:  # heads of a single slot act as slots that see the same keys: no copies, one call
             return F.scaled_dot_product_attention(q.expand(-1, groups, -1, -1), k, v, attn_mask=bias).sum(1)[:, None]
@@ -126,17 +94,9 @@ class SarHead(nn.Module):
         bias: Tensor | None,
         last: int | None = None,
     ) -> Tensor:
-        """Return the block's output [B, n, H] of n new slots, and write their keys and values to `cache`.
-
-        Args:
-            attend: float [B, n, H].
-            carry: float [B, n, H], the residual.
-            rotary: float [B or 1, n, 2, dim].
-            cache: The cache of the request.
-            bias: float [B or 1, 1, n, slots], additive. Without a bias, a single query attends all slots up to the
-                newest, and several queries attend causally over an empty cache.
-            last: The number of last slots that are returned; None for all.
-        """
+        """Return the output of the `last` slots (None for all) of new states and residuals, [B, n, H] each, and write
+        keys and values to `cache`. `rotary` is [B or 1, n, 2, dim], `bias` additive, [B or 1, 1, n, slots]. Without it,
+        a single query attends all slots up to the newest, several queries attend causally over an empty cache."""
         q, k, v = self.heads(attend, rotary, last)
         keys, values = cache.write(0, k, v)
         attended = self.attention(q, keys, values, bias, bias is None and q.shape[1] > 1)

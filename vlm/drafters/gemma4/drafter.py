@@ -1,4 +1,4 @@
-"""Gemma 4's assistant, whose layers read the target's own keys and values; the state of a request; published files."""
+"""Gemma 4's assistant, whose layers read the target's own keys and values, and its published files."""
 
 from __future__ import annotations
 
@@ -25,34 +25,20 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 @dataclass(frozen=True, slots=True)
 class Gemma4AssistantConfig:
-    """The sizes of an assistant.
-
-    Attributes:
-        hidden_size, intermediate_size, num_attention_heads, layer_types: The assistant's own.
-        backbone_hidden_size, vocab_size: The target's.
-        head_dim: The width of a head in sliding layers, as in the target.
-        global_head_dim: The width of a head in full layers, as in the target.
-        sliding_window: A sliding layer sees `sliding_window` + 1 keys before the root.
-        sliding_theta, full_theta: The bases of rotary positions.
-        full_share: The share of a full layer's head that is rotated.
-        clusters: The clusters of a head that scores only a few of them; 0 for a head that scores all tokens.
-        clusters_read: The clusters that are scored.
-    """
-
-    hidden_size: int
-    backbone_hidden_size: int
-    vocab_size: int
+    hidden_size: int  # the assistant's own
+    backbone_hidden_size: int  # the target's
+    vocab_size: int  # the target's
     intermediate_size: int
     num_attention_heads: int
     layer_types: tuple[str, ...]
-    head_dim: int
-    global_head_dim: int
-    sliding_window: int
+    head_dim: int  # in sliding layers, as in the target
+    global_head_dim: int  # in full layers, as in the target
+    sliding_window: int  # a sliding layer sees `sliding_window` + 1 keys before the root
     sliding_theta: float = 10000.0
     full_theta: float = 1000000.0
-    full_share: float = 0.25
+    full_share: float = 0.25  # the share of a full layer's head that is rotated
     rms_norm_eps: float = 1e-6
-    clusters: int = 0
+    clusters: int = 0  # of a head that scores only a few of them; 0 for a head that scores all tokens
     clusters_read: int = 32
 
     def __post_init__(self) -> None:
@@ -68,7 +54,6 @@ class Gemma4AssistantConfig:
                              f"{self.clusters} and {self.clusters_read}")  # fmt: skip
 
     def dim(self, kind: str) -> int:
-        """Return the width of a head in layers of a type."""
         return self.head_dim if kind == SLIDING else self.global_head_dim
 
 
@@ -123,13 +108,8 @@ class Gemma4Assistant(ShapedDrafter):
     def forward(
         self, embeds: Tensor, states: Tensor, turnings: dict[str, Tensor], target_slots: dict[str, tuple]
     ) -> Tensor:
-        """Return the normed rows [B, n, hidden_size] of the last tokens.
-
-        Args:
-            embeds: float [B, n, backbone_hidden_size], the embeddings of the last tokens.
-            states: float [B, n, backbone_hidden_size].
-            turnings: From `turnings`.
-            target_slots: By type of layer, keys, values and bias as `QueryLayer` takes them.
+        """Return the normed rows [B, n, hidden_size] of the last tokens, of embeddings and states [B, n,
+        backbone_hidden_size]. `target_slots` are, by type of layer, keys, values and bias as `QueryLayer` takes them.
         """
         x = small_linear(torch.cat([embeds, states], -1), self.pre_projection.weight)
         for kind, layer in zip(self.config.layer_types, self.layers, strict=True):
@@ -161,13 +141,8 @@ class Gemma4Assistant(ShapedDrafter):
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """Return the drafter of a published checkpoint, whose sizes stand in `text_config`.
-
-        A head that scores clusters (`use_ordered_embeddings`) has two additional tensors.
-
-        Raises:
-            ValueError: Keys or sizes do not fit, or layers have own keys, experts or per-layer embeddings.
-        """
+        """Return the drafter of a published checkpoint, with sizes in `text_config`. A head that scores clusters
+        (`use_ordered_embeddings`) has two more tensors. Own keys, experts and per-layer embeddings are refused."""
         drafter = cls(_assistant_config(config))
         state = {name.removeprefix("model."): value for name, value in state.items()}
         names = {name: (name,) for name in ("pre_projection.weight", "post_projection.weight", "embed_tokens.weight")}
@@ -184,11 +159,7 @@ class Gemma4Assistant(ShapedDrafter):
 
 
 class Gemma4AssistantState(HeadState):
-    """The state of a request, without keys and values: every round reads the target's committed slots again.
-
-    Attributes:
-        target_slots, turnings: The inputs of the round, see `Gemma4Assistant.forward`.
-    """
+    """The state of a request, without keys and values: every round reads the target's committed slots again."""
 
     def __init__(self, drafter: object, target: object):
         super().__init__(drafter, target)
@@ -198,13 +169,11 @@ class Gemma4AssistantState(HeadState):
 
     @torch.no_grad()
     def ready(self, depth: int | None = None) -> None:
-        """Draft the first token's row behind the root."""
         if self.root is None:
             self._look()
             self.root = self._rows(self.target.pending[:, None], self.source)[:, 0]
 
     def _look(self) -> None:
-        """Read the target's committed keys and values."""
         target, config = self.target, self.drafter.config
         self.turnings = self.drafter.turnings(target.next_position, self.source.dtype)
         for kind in set(config.layer_types):

@@ -26,15 +26,9 @@ class QueryLayer(nn.Module):
         self.register_buffer("layer_scalar", torch.ones(1))
 
     def forward(self, x: Tensor, turning: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
-        """Return the outputs [B, n, width] of rows that do not see each other.
-
-        Args:
-            x: float [B, n, width].
-            turning: float [B, 1, 2, dim], cos and sin at the single position of the rows.
-            keys: float [B, groups, slots, dim].
-            values: float [B, groups, slots, dim].
-            bias: float [B, 1, 1, slots], additive; None where all slots are seen.
-        """
+        """Return the outputs of rows [B, n, width] that do not see each other. Keys and values are [B, groups, slots,
+        dim], `turning`, [B, 1, 2, dim], is cos and sin of their position, `bias`, [B, 1, 1, slots], additive, None to
+        see all."""
         query = small_linear(rms_norm(self.input_layernorm, x), self.q_proj.weight).unflatten(
             -1, (self.heads, self.dim)
         )
@@ -51,16 +45,8 @@ class QueryLayer(nn.Module):
 
 
 def rotary_at(position: Tensor, dim: int, theta: float, share: float, dtype: torch.dtype) -> Tensor:
-    """Return cos and sin [B, 1, 2, dim] of positions int64 [B], half-split.
-
-    Args:
-        position: int64 [B].
-        dim: The width of a head.
-        theta: The base of the frequencies.
-        share: The share of a head's pairs that is rotated. The frequencies are spaced as if all pairs were rotated
-            ("proportional").
-        dtype: The dtype of the result.
-    """
+    """Return cos and sin [B, 1, 2, dim] of positions int64 [B], half-split. The `share` of a head's pairs is rotated,
+    with frequencies spaced as if all pairs were ("proportional")."""
     pairs = int(share * dim // 2)
     frequency = theta ** (-torch.arange(0, 2 * pairs, 2, device=position.device, dtype=torch.float32) / dim)
     angle = position[:, None].float() * F.pad(frequency, (0, dim // 2 - pairs))
@@ -69,20 +55,14 @@ def rotary_at(position: Tensor, dim: int, theta: float, share: float, dtype: tor
 
 
 def _rotated(heads: Tensor, turning: Tensor) -> Tensor:
-    """Return heads [B, n, heads, dim] rotated by `turning`."""
     cos, sin = turning[:, :, :1], turning[:, :, 1:]
     low, high = heads.chunk(2, -1)
     return heads * cos + torch.cat([-high, low], -1) * sin
 
 
 class ClusteredHead(nn.Module):
-    """Scores the tokens of the `top` clusters nearest to a row.
-
-    All other tokens get the least of these scores less 1, which is part of the distribution.
-
-    Attributes:
-        token_ordering: int64 [vocab], the tokens of the first cluster, then those of the second, and so on.
-    """
+    """Scores the tokens of the `top` clusters nearest to a row. All other tokens get the least of these scores less 1,
+    which is part of the distribution. `token_ordering`, int64 [vocab], has the tokens cluster by cluster."""
 
     def __init__(self, width: int, vocab: int, clusters: int, top: int):
         super().__init__()

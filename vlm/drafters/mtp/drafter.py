@@ -35,19 +35,10 @@ from mmspec.vlm.drafters.mtp.published import (
 
 @dataclass(frozen=True, slots=True)
 class MtpConfig:
-    """The sizes and the inputs of an MTP layer.
-
-    Attributes:
-        hidden_size, vocab_size: The target's.
-        normed: Whether the target's states are read behind its final norm, as vLLM and transformers do, or in front of
-            it.
-        states_first: Whether the states stand before the embeddings in the input of `fc`.
-    """
-
-    hidden_size: int
-    vocab_size: int
-    normed: bool = True
-    states_first: bool = False
+    hidden_size: int  # the target's
+    vocab_size: int  # the target's
+    normed: bool = True  # whether the states are read behind the target's final norm, as in vLLM and transformers
+    states_first: bool = False  # whether the states stand before the embeddings in the input of `fc`
 
 
 @method(
@@ -94,11 +85,7 @@ class Mtp(ShapedDrafter):
         return pack_slots(read, read, view.real, torch.ones_like(view.picture) > 0)
 
     def unroll(self, slots: PromptSlots, view: PromptView, first: int, depths: int) -> list[Tensor]:
-        """See `unroll_layer`; slots stand at the target's positions.
-
-        Raises:
-            ValueError: The view has no positions.
-        """
+        """See `unroll_layer`; slots stand at the target's positions."""
         if view.place is None:
             raise ValueError("teacher: expected batches with the target's positions, got none; use a live teacher")
         origin = slots.origin.clamp(min=0)
@@ -109,14 +96,8 @@ class Mtp(ShapedDrafter):
         )
 
     def forward(self, read: Tensor, position: Tensor, cache: SlotCache, bias: Tensor | None) -> Tensor:
-        """Return the normed outputs [B, n, H] of n new slots, and write their keys and values to `cache`.
-
-        Args:
-            read: float [B, n, H], from `fuse`.
-            position: int64 [B, n] or [A, B, n].
-            cache: The cache of the request.
-            bias: float [B or 1, 1, n, slots], additive; None where the slots see all slots before them.
-        """
+        """Return the normed outputs [B, n, H] of n new slots, and write their keys and values to `cache`. Positions are
+        int64 [B, n] or [A, B, n]. `bias`, [B or 1, 1, n, slots], is additive, None to see all slots before."""
         inputs = dict(inputs_embeds=read, position_ids=position, attention_mask=bias, use_cache=True)
         return self.decoder(**inputs, **{CACHE: cache}).last_hidden_state
 
@@ -125,11 +106,7 @@ class Mtp(ShapedDrafter):
         return head(out).float()
 
     def save_pretrained(self, folder: str | Path, *, dtype: object = None) -> None:
-        """Refuse to save: the weights belong to the checkpoint.
-
-        Raises:
-            ValueError: Always.
-        """
+        """Refuse to save: the weights belong to the checkpoint."""
         raise ValueError("mtp: expected a drafter with files of its own, got layers of the target's checkpoint; load them "
                          "from there again")  # fmt: skip
 
@@ -150,20 +127,10 @@ class Mtp(ShapedDrafter):
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """Return the MTP layer of a checkpoint or of a folder of the `speculators` library.
-
-        Names are "mtp.*" (Qwen3-Next, Qwen3.5, Exaone 4.5), those of a layer behind the model's last with an `eh_proj`
-        (DeepSeek-V3, Kimi, GLM), or "mtp_layers.0.*" (`speculators`). Experts in separate tensors are stacked.
-
-        Args:
-            state: The tensors of the checkpoint, or of its MTP layer alone.
-            config: The config of the checkpoint, of which `mtp_hidden_states_first` is read, or that of a folder of
-                `speculators`, see `check_layer_config`.
-            target: The model whose checkpoint this is.
-
-        Raises:
-            ValueError: There is no target, no MTP layer or several layers, or tensors are missing or unknown.
-        """
+        """Return the MTP layer of the target's checkpoint, or of a folder of the `speculators` library, see
+        `check_layer_config`. Names are "mtp.*" (Qwen3-Next, Qwen3.5, Exaone 4.5), those of a layer behind the model's
+        last with an `eh_proj` (DeepSeek-V3, Kimi, GLM), or "mtp_layers.0.*" (`speculators`). Experts in separate
+        tensors are stacked. Of a checkpoint's config, `mtp_hidden_states_first` is read."""
         if target is None:
             raise ValueError(
                 "target: expected the model whose checkpoint this is, got none; an MTP layer has the model's own class"
@@ -181,10 +148,8 @@ class Mtp(ShapedDrafter):
 
 @torch.no_grad()
 def one_layer_decoder(decoder: nn.Module) -> nn.Module:
-    """Return a decoder of the same class without embeddings and with a single layer of full attention.
-
-    The layer has experts where the target has any.
-    """
+    """Return a decoder of the same class without embeddings, with one layer of full attention, and experts as in the
+    target."""
     config = copy.deepcopy(decoder.config)
     changes = {"num_hidden_layers": 1, "layer_types": ["full_attention"], "mlp_layer_types": None, "first_k_dense_replace": 0,
             "mlp_only_layers": [], "decoder_sparse_step": 1, "vocab_size": 1, "pad_token_id": None}  # fmt: skip
@@ -198,11 +163,7 @@ def one_layer_decoder(decoder: nn.Module) -> nn.Module:
 
 
 class MtpState(FeatureState):
-    """The state of a request, whose slots stand at the target's own positions, on as many axes.
-
-    Attributes:
-        next_position: int64 [B] or [A, B], the position of the next slot.
-    """
+    """Slots stand at the target's own positions, on as many axes: `next_position` is int64 [B] or [A, B]."""
 
     def __init__(self, drafter: object, target: object):
         super().__init__(drafter, target)
@@ -213,7 +174,6 @@ class MtpState(FeatureState):
         return self.transform(self.drafter.logits(out, depth, self.target.parts.head)) + self.ruling
 
     def read_prompt(self) -> None:
-        """See `FeatureState.read_prompt`."""
         target, drafter = self.target, self.drafter
         _, embeds, hidden = self.unread()
         embeds, hidden = embeds[:, 1:], hidden[:, :-1]
@@ -249,18 +209,8 @@ class MtpState(FeatureState):
 def unroll_layer(
     decoder: nn.Module, read: Tensor, position: Tensor, first: int, depths: int, fuse: Callable[[Tensor], Tensor]
 ) -> list[Tensor]:
-    """Return the normed outputs of the slots from `first` on, at each depth; see `DraftLayer.unroll`.
-
-    Args:
-        decoder: The decoder of a single layer.
-        read: float [B, R, H], the inputs of the true slots.
-        position: int64 [B, R] or [A, B, R].
-        first: The first slot whose outputs are returned.
-        depths: The number of depths.
-        fuse: From outputs [B, R - first, H] of the slots before to the inputs of these slots.
-
-    Returns:
-        float [B, R - first, H] per depth.
+    """Return the normed outputs [B, R - first, H] at each depth, see `DraftLayer.unroll`, of inputs [B, R, H] at
+    positions int64 [B, R] or [A, B, R]. `fuse` maps outputs [B, R - first, H] of the slots before to the slots' inputs.
     """
     count = read.shape[1]
     place = torch.arange(count, device=read.device)

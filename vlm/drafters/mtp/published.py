@@ -46,17 +46,8 @@ _EXPERT = re.compile(r"(?P<before>.*\bexperts)\.(?P<number>\d+)\.(?P<part>gate|u
 
 
 def write_mtp(drafter: nn.Module, target: nn.Module, folder: str | Path, dtype: torch.dtype | None = None) -> None:
-    """Write a layer into a folder as a checkpoint of the target's class stores it, for `load_drafter` with that target.
-
-    Args:
-        drafter: The layer.
-        target: The target.
-        folder: Created where it does not exist.
-        dtype: The dtype of the stored weights; None for that of the layer.
-
-    Raises:
-        ValueError: The layer reads states in front of the final norm, which no checkpoint's layer does.
-    """
+    """Write a layer as a checkpoint of the target's class stores it, for `load_drafter` with that target. `dtype` None
+    is that of the layer. No checkpoint's layer reads states in front of the final norm, so this is refused."""
     if not drafter.config.normed:
         raise ValueError("drafter: expected a layer that reads states behind the final norm, as in checkpoints, got a layer "
                          "that reads them in front of it; train a layer with normed=True")  # fmt: skip
@@ -76,7 +67,6 @@ def write_mtp(drafter: nn.Module, target: nn.Module, folder: str | Path, dtype: 
 
 
 def is_mtp_tensor(name: str, layers: int) -> bool:
-    """Return whether a tensor of a checkpoint may belong to an MTP layer, for a model of `layers` layers."""
     match = _LAYER.search(name)
     return bool(_MTP.search(name) or _FOLDER.match(name)) or (match is not None and int(match["layer"]) >= layers)
 
@@ -105,11 +95,7 @@ def mtp_tensors(state: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
 
 
 def check_layer_config(config: Mapping[str, Any], target: nn.Module) -> None:
-    """Check that the config of a folder of the `speculators` library fits the target.
-
-    Raises:
-        ValueError: It has several layers, or layers of another class or size than the target's.
-    """
+    """Refuse the config of a folder of `speculators` with several layers, or another class or size than the target's."""
     if config.get("num_nextn_predict_layers", 1) != 1:
         raise ValueError(f"num_nextn_predict_layers: expected one MTP layer, which is used again at every depth, got "
                          f"{config['num_nextn_predict_layers']}")  # fmt: skip

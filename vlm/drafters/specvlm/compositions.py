@@ -17,22 +17,16 @@ FuseFunction = Callable[[Tensor], Tensor]
 
 @dataclass(slots=True)
 class CompressedPictures:
-    """The compressed pictures of a batch.
+    """The compressed pictures of a batch. `weight`, float [B], are factors of value 1 for the attention input of a
+    row's pictures, which carry the gate's gradient; None without a gradient."""
 
-    Attributes:
-        rows: float [K, M, H].
-        count: int64 [K], the first rows of each picture that are in use.
-        weight: float [B], factors of value 1 for the attention input of a row's pictures, which carry the gate's
-            gradient; None without a gradient.
-    """
-
-    rows: Tensor
-    count: Tensor
+    rows: Tensor  # float [K, M, H]
+    count: Tensor  # int64 [K], the first rows of each picture that are in use
     weight: Tensor | None = None
 
 
 class BranchGate(nn.Module):
-    """Scores of the branches given the question: a small perceptron on the normed mean of the target's states."""
+    """Float32 scores [B, branches]: a small perceptron on the question, the normed mean state [B, H]."""
 
     def __init__(self, width: int, inner: int, branches: int):
         super().__init__()
@@ -40,7 +34,6 @@ class BranchGate(nn.Module):
         self.outer = nn.Linear(inner, branches)
 
     def forward(self, question: Tensor) -> Tensor:
-        """Return float32 scores [B, branches] of questions [B, H]."""
         return self.outer(F.silu(self.inner(F.rms_norm(question, question.shape[-1:])))).float()
 
 
@@ -52,14 +45,8 @@ class SingleBranch(nn.Module):
         self.branch = branch
 
     def forward(self, pairs: Tensor, spans: PictureSpans, question: Tensor, fuse: FuseFunction) -> CompressedPictures:
-        """Return the compressed pictures.
-
-        Args:
-            pairs: float [K, N, 2 H], the pairs of the pictures.
-            spans: The places of the pictures.
-            question: float [B, H].
-            fuse: From pairs [..., 2 H] to rows [..., H].
-        """
+        """Return the compressed pictures of pairs [K, N, 2 H], given the question [B, H]; `fuse` maps [..., 2 H] to
+        [..., H]."""
         return CompressedPictures(compress(self.branch, pairs, spans.length, fuse), self.branch.count(spans.length))
 
 
@@ -71,7 +58,6 @@ class WeightedBranches(nn.Module):
         self.branches, self.gate = nn.ModuleList(branches), gate
 
     def forward(self, pairs: Tensor, spans: PictureSpans, question: Tensor, fuse: FuseFunction) -> CompressedPictures:
-        """See `SingleBranch.forward`."""
         rows, weight = fuse(pairs), self.gate(question).softmax(-1)[spans.row].to(pairs.dtype)
         mixed = sum(weight[:, i, None, None] * b(rows, spans.length) for i, b in enumerate(self.branches))
         return CompressedPictures(mixed, self.branches[0].count(spans.length))
@@ -85,7 +71,6 @@ class ConcatenatedBranches(nn.Module):
         self.branches = nn.ModuleList(branches)
 
     def forward(self, pairs: Tensor, spans: PictureSpans, question: Tensor, fuse: FuseFunction) -> CompressedPictures:
-        """See `SingleBranch.forward`."""
         rows, length = fuse(pairs), spans.length
         parts = [branch(rows, length) for branch in self.branches]
         counts = [branch.count(length) for branch in self.branches]
@@ -97,11 +82,8 @@ class ConcatenatedBranches(nn.Module):
 
 
 class SelectedBranch(nn.Module):
-    """A compressor per request: the gate's best, or in training a draw (straight-through Gumbel-softmax).
-
-    In training only the drawn branch runs. Its weight is one-hot + soft - soft without gradient: the value is 1, and
-    the gradient is that of the soft choice.
-    """
+    """A compressor per request: the gate's best, or in training a draw (straight-through Gumbel-softmax), run alone.
+    Its weight is one-hot + soft - soft without gradient: the value is 1, the gradient that of the soft choice."""
 
     def __init__(self, branches: list[Compressor], gate: BranchGate, temperature: float):
         super().__init__()
@@ -117,7 +99,6 @@ class SelectedBranch(nn.Module):
         return branch, weights.gather(1, branch[:, None])[:, 0]
 
     def forward(self, pairs: Tensor, spans: PictureSpans, question: Tensor, fuse: FuseFunction) -> CompressedPictures:
-        """See `SingleBranch.forward`."""
         branch, weight = self.choose(question)
         branch = branch[spans.row]
         parts, count = [], torch.zeros_like(spans.length)
@@ -133,10 +114,8 @@ class SelectedBranch(nn.Module):
 
 
 def compress(branch: Compressor, pairs: Tensor, length: Tensor, fuse: FuseFunction) -> Tensor:
-    """Return compressed fused rows [K, M, H] of pairs [K, N, 2 H].
-
-    Averages are taken before the fusing layer, which gives the same result with fewer rows to fuse.
-    """
+    """Return compressed fused rows [K, M, H] of pairs [K, N, 2 H]. Averages are taken before the fusing layer, which
+    gives the same result with fewer rows to fuse."""
     return fuse(branch(pairs, length)) if branch.averages else branch(fuse(pairs), length)
 
 

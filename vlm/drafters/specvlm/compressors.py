@@ -13,14 +13,9 @@ from mmspec.vlm.drafters.base.picture_pooling import absorbed_attention
 
 class Compressor(nn.Module):
     """Base of modules that compress pictures: from rows [K, N, H] with `length` int64 [K] in use to rows [K, M, H].
+    `count` gives a picture's number of rows, int64 [K] from `length`; it may exceed `length` for a tiny picture."""
 
-    `count` gives the number of rows of a picture, int64 [K] from `length`; it may exceed `length` for a tiny picture.
-
-    Attributes:
-        averages: Whether the result is a fixed weighted average of rows, so that it may precede any linear layer.
-    """
-
-    averages: ClassVar[bool] = False
+    averages: ClassVar[bool] = False  # a fixed weighted average of rows, which may precede any linear layer
 
 
 class GroupCompressor(Compressor):
@@ -34,11 +29,7 @@ class GroupCompressor(Compressor):
         return (length + self.ratio - 1) // self.ratio
 
     def groups(self, rows: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the groups of neighbours and their sizes.
-
-        Returns:
-            float [K, M, ratio, H], with zeros beyond a picture's end, and float [K, M, 1], at least 1.
-        """
+        """Return groups of neighbours, [K, M, ratio, H], with zeros at the end, and their sizes, [K, M, 1], at least 1."""
         most, ratio = rows.shape[1], self.ratio
         there = torch.arange(most, device=rows.device) < length[:, None]
         rows = torch.where(there[..., None], rows, 0)
@@ -77,10 +68,8 @@ class PoolCompressor(GroupCompressor):
 
 
 class ConvCompressor(GroupCompressor):
-    """A convolution of kernel and stride `ratio`, initially the average.
-
-    A smaller last group is scaled up to a full group, so that it starts as an average too.
-    """
+    """A convolution of kernel and stride `ratio`, initially the average. A smaller last group is scaled up to a full
+    group, so that it starts as an average too."""
 
     def __init__(self, width: int, ratio: int):
         super().__init__(ratio)
@@ -112,11 +101,8 @@ def is_exploring(module: nn.Module) -> bool:
 
 
 class ResamplerCompressor(Compressor):
-    """A cross-attention layer from learned queries to a picture's rows.
-
-    Keys come from normed rows, values from the rows themselves. Value and output projections start as identities, so
-    outputs start as averages of the rows, at their scale.
-    """
+    """Cross-attention from learned queries to a picture's rows: keys of normed rows, values of the rows themselves.
+    Value and output projections start as identities, so outputs start as averages of the rows, at their scale."""
 
     def __init__(self, width: int, heads: int, dim: int, queries: int, eps: float):
         super().__init__()

@@ -40,26 +40,18 @@ _LARGEST_WEIGHTED = 5
 
 @dataclass(frozen=True, slots=True)
 class SpecVlmConfig(FeatureConfig):
-    """The sizes of a SpecVLM drafter.
-
-    Attributes:
-        composition: The compression of pictures, see `SpecVlm`.
-        prune_ratio, pool_ratio, conv_ratio: The rows per compressed row, in "select", "concat" and alone.
-        queries: The rows that the resampler returns for a picture.
-        weight_ratio: The common ratio of "weight", at most 5.
-        gate_size: The inner width of the gate.
-        gumbel_temperature: The temperature of the gate's draws in training ("select").
-    """
+    """The sizes of a SpecVLM drafter. The ratios of prune, pool and conv are rows per compressed row, in "select",
+    "concat" and alone."""
 
     input_norm: bool = True
-    composition: Composition = "select"
+    composition: Composition = "select"  # see `SpecVlm`
     prune_ratio: int = 20
     pool_ratio: int = 20
     conv_ratio: int = 3
-    queries: int = 2
-    weight_ratio: int = 3
-    gate_size: int = 128
-    gumbel_temperature: float = 1.0
+    queries: int = 2  # the rows that the resampler returns for a picture
+    weight_ratio: int = 3  # the common ratio of "weight", at most 5
+    gate_size: int = 128  # the inner width of the gate
+    gumbel_temperature: float = 1.0  # of the gate's draws in training ("select")
 
     def __post_init__(self) -> None:
         super(SpecVlmConfig, self).__post_init__()
@@ -94,10 +86,8 @@ class SpecVlm(FeatureDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """Return the published recipe: 1 epoch of at least 655k, batch 128, rate 8e-5 (5e-5 for 13B), no warm-up.
-
-        The paper does not state decay and clipping.
-        """
+        """Return the published recipe: 1 epoch of at least 655k, batch 128, rate 8e-5 (5e-5 for 13B), no warm-up. The
+        paper does not state decay and clipping."""
         from mmspec.vlm.training.recipes import depth_recipe
 
         return {cls.kind: depth_recipe("smooth_l1,cross_entropy:0.1", lr=8e-5, decay="none", clip=0.0, answers="given")}
@@ -133,10 +123,8 @@ class SpecVlm(FeatureDrafter):
 
 
 def question_state(view: PromptView) -> Tensor:
-    """Return the mean state [B, H] of the prompt's text behind the last picture, which the gate reads.
-
-    Where no text follows the picture, it is the mean of all text; without text, it is zero.
-    """
+    """Return the mean state [B, H] of the prompt's text behind the last picture, which the gate reads. Where no text
+    follows the picture, it is the mean of all text; without text, it is zero."""
     text = view.picture == 0
     for limit in (view.real, view.in_prompt):
         text = text if limit is None else text & limit
@@ -146,7 +134,6 @@ def question_state(view: PromptView) -> Tensor:
 
 
 def _composition_of(config: SpecVlmConfig) -> nn.Module:
-    """Return the compressor of a config, with only the weights that its composition uses."""
     composition, width = config.composition, config.hidden_size
     if composition == "weight":
         ratio = config.weight_ratio

@@ -25,24 +25,18 @@ def car_config(width: int, depth: int, heads: int, head_depth: int, head_width: 
 
 
 def target_recipe(steps: int = 6000) -> LatentRecipe:
-    """Return the recipe of the target: ten layers of 128 and a head of eight blocks, 2.6 M parameters."""
+    """Ten layers of 128 and a head of eight blocks, 2.6 M parameters."""
     return LatentRecipe("car", car_config(128, 10, 4, 8, 112), steps, copies=2)
 
 
 def draft_recipe(steps: int = 4000) -> LatentRecipe:
-    """Return the recipe of the drafter, a tenth of the target: a layer of 96 and a head of one block."""
+    """A tenth of the target: a layer of 96 and a head of one block."""
     return LatentRecipe("car/draft", car_config(96, 1, 3, 1, 96), steps, lr=2e-3, copies=2)
 
 
 def train_car(
     recipe: LatentRecipe, latents: ImageLatents, folder: Path, resume: bool = True, device: str = "cpu"
 ) -> tuple[CausalTransformer, dict[str, float]]:
-    """Train a model on latents of the set "classes", with state and log in `folder`.
-
-    Returns:
-        The model, and the means of its last logged steps.
-    """
-
     def loss(model: CausalTransformer, step: int) -> tuple[Tensor, dict[str, float]]:
         drawn = recipe.draws(step)
         members, tokens = latents.batch(step, recipe.batch)
@@ -58,21 +52,7 @@ def build(
     out: Path, work: Path, kl: Path, judge: ObjectDetector, recipe: LatentRecipe, *, resume: bool = True,
     device: str = "cpu", measured: int = 256,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train a model in `work/NAME` on latents in `work/latents`, and write fp16 weights with a card.
-
-    Args:
-        out: The folder to write.
-        work: The folder of training states and latents.
-        kl: The folder of the autoencoder.
-        judge: The object detector.
-        recipe: The recipe.
-        resume: Whether to continue from the state in `work`.
-        device: The device of the training.
-        measured: Pictures generated for the figures of the card.
-
-    Returns:
-        The card.
-    """
+    """Train a model in `work/NAME` on latents in `work/latents`, and write fp16 weights with a card."""
     latents = latent_set(read_kl(kl).to(device), work, "classes", recipe.pictures)
     model, figures = train_car(recipe, latents, work / recipe.folder, resume, device)
     write_car(model, out)

@@ -34,17 +34,7 @@ def kl_config() -> KLConfig:
 
 @dataclass(frozen=True, slots=True)
 class KlRecipe(ImageRecipe):
-    """All settings of the autoencoder; the defaults are those of the shipped autoencoder.
-
-    Attributes:
-        config: Sizes of the model.
-        squares: Weight of squared errors.
-        edges: Weight of the differences between neighbouring pixels, which sharpen outlines. It grows from 0: while
-            objects are misplaced, the best outline is none, and the model would remain without outlines.
-        edges_after: The share of steps over which `edges` grows.
-        divergence: Weight of the KL divergence from a unit normal, a mean over all values of a latent.
-        spread: Initial log variance of posteriors; 0 would leave little but noise to decode.
-    """
+    """The weight of edges grows from 0: while objects are misplaced, the best outline is none, and it would stay so."""
 
     name: str = "kl"
     steps: int = 8000
@@ -54,11 +44,11 @@ class KlRecipe(ImageRecipe):
     weight_decay: float = 0.01
     data: str = "pictures of mmspec.zoo.world, whole ones"
     config: KLConfig = field(default_factory=kl_config)
-    squares: float = 1.0
-    edges: float = 0.5
-    edges_after: float = 0.4
-    divergence: float = 1e-4
-    spread: float = -5.0
+    squares: float = 1.0  # weight of squared errors
+    edges: float = 0.5  # weight of the differences of neighbouring pixels
+    edges_after: float = 0.4  # share of steps over which `edges` grows
+    divergence: float = 1e-4  # weight of the KL divergence from a unit normal, a mean over all values
+    spread: float = -5.0  # initial log variance; 0 would leave noise
 
     def __post_init__(self) -> None:
         ImageRecipe.__post_init__(self)
@@ -66,7 +56,6 @@ class KlRecipe(ImageRecipe):
         self.expect(right, "weights of 0 or more and a share of the steps")
 
     def edges_at(self, step: int) -> float:
-        """Return the weight of edges at a step."""
         return self.edges * min(step / (self.edges_after * self.steps), 1.0)
 
 
@@ -82,15 +71,7 @@ def new_model(recipe: KlRecipe) -> AutoencoderKL:
 def kl_loss(
     model: AutoencoderKL, pixels: Tensor, noise: Tensor, recipe: KlRecipe, step: int
 ) -> tuple[Tensor, dict[str, float]]:
-    """Return the reconstruction loss of a batch and its figures.
-
-    Args:
-        model: The autoencoder.
-        pixels: float32 [B, 3, H, W] in -1..1.
-        noise: float32 [B, C, h, w], standard normal in the shape of the latents.
-        recipe: The recipe.
-        step: The training step.
-    """
+    """Return the reconstruction loss of pixels float32 [B, 3, H, W] in -1..1, with standard normal noise [B, C, h, w]."""
     with autocast(pixels.device):
         law = model.encode(pixels).latent_dist
         mean, log_variance, latents = posterior(law, noise)
@@ -101,11 +82,7 @@ def kl_loss(
 def train_kl(
     model: AutoencoderKL, folder: Path, recipe: KlRecipe, resume: bool = True, device: str = "cpu"
 ) -> dict[str, float]:
-    """Train an autoencoder in place, with state and log in `folder`.
-
-    Returns:
-        The means of the last logged steps.
-    """
+    """Train an autoencoder in place, with state and log in `folder`; return the means of the last logged steps."""
     side = IMAGE_SCENE_SIDE // recipe.config.stride
     shape = (recipe.batch, recipe.config.embed_dim, side, side)
 
@@ -134,17 +111,8 @@ def unit_scale(model: AutoencoderKL, count: int = 512, batch: int = 64) -> float
 
 @torch.no_grad()
 def evaluate_kl(model: AutoencoderKL, judge: ObjectDetector, count: int = 1000, batch: int = 50) -> dict[str, float]:
-    """Measure an autoencoder on held-out pictures decoded from the means of their latents.
-
-    Args:
-        model: The autoencoder.
-        judge: The object detector.
-        count: Number of pictures.
-        batch: Pictures per forward pass.
-
-    Returns:
-        L1 (of 255), PSNR, and the share of objects that the detector finds in decoded and in original pictures.
-    """
+    """Return L1 (of 255), PSNR and the shares of objects detected in decoded and original held-out pictures, from
+    latent means."""
     model.eval()
     sums = {"l1": 0.0, "psnr": 0.0, "recognised": 0.0, "recognised_real": 0.0}
     total = 0
@@ -167,21 +135,8 @@ def build(
     out: Path, work: Path, judge: ObjectDetector, recipe: KlRecipe = KlRecipe(), *, resume: bool = True,
     device: str = "cpu", measured: int = 1000,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train the autoencoder in `work/kl`, and write fp16 weights with a card.
-
-    Args:
-        out: The folder to write.
-        work: The folder of training states.
-        judge: The object detector.
-        recipe: The recipe.
-        resume: Whether to continue from the state in `work`.
-        device: The device of the training.
-        measured: Held-out pictures that the figures of the card are measured on. As many training pictures, at most
-            512, give the scale of unit variance in the config.
-
-    Returns:
-        The card.
-    """
+    """Train the autoencoder in `work/kl`, and write fp16 weights with a card. At most 512 training pictures give the
+    scale of unit variance in the config."""
     model = new_model(recipe)
     figures = train_kl(model, work / "kl", recipe, resume, device)
     model.cpu().half().float()  # measures the weights as they are stored

@@ -44,21 +44,18 @@ def mar_config(width: int, depth: int, heads: int, head_depth: int, head_width: 
 
 
 def target_recipe(steps: int = 18_000, again: int = 8000) -> LatentRecipe:
-    """Return the recipe of the target: three layers on each side and a head of six blocks, 3.5 M parameters."""
+    """Three layers on each side and a head of six blocks, 3.5 M parameters."""
     return LatentRecipe("mar", mar_config(160, 3, 5, 6, 208), steps, copies=2, again=again)
 
 
 def draft_recipe(steps: int = 10_000, again: int = 4000) -> LatentRecipe:
-    """Return the recipe of the drafter: a ninth of the target, with a head of one block, the slowest part."""
+    """A ninth of the target, with a head of one block, the slowest part."""
     return LatentRecipe("mar/draft", mar_config(96, 1, 3, 1, 96), steps, lr=2e-3, copies=2, again=again)
 
 
 def turn(step: int, again: int) -> tuple[Kind, int]:
-    """Return the set of a step, and the number of earlier steps on this set.
-
-    The sets take turns. From step `again` on (0 for never), three of four steps are on classes, whose shapes a small
-    model is slow to distinguish.
-    """
+    """Return the set of a step, and the number of earlier steps on this set. The sets take turns. From step `again` on
+    (0 for never), three of four steps are on classes, whose shapes a small model is slow to distinguish."""
     kinds, first = (AGAIN, again) if again and step >= again else (KINDS, 0)
     rounds, place = divmod(step - first, len(kinds))
     kind = kinds[place]
@@ -75,10 +72,8 @@ def condition_of(kind: Kind, members: Tensor, step: int, captions: Encode) -> Te
 
 @torch.no_grad()
 def new_model(recipe: LatentRecipe) -> MAR:
-    """Return the untrained model, whose initial tables distinguish places and classes.
-
-    The published initialisation (deviation 0.02, beside tokens of 0.4) costs a small model thousands of steps.
-    """
+    """Return a model whose initial tables distinguish places and classes; the published initialisation (deviation 0.02,
+    beside tokens of 0.4) costs a small model thousands of steps."""
     model = MAR(recipe.config)
     for table in (model.encoder_pos_embed_learned, model.decoder_pos_embed_learned):
         table.normal_(std=0.5)
@@ -101,19 +96,7 @@ def train_mar(
     recipe: LatentRecipe, latents: dict[str, ImageLatents], captions: Encode, folder: Path, resume: bool = True,
     device: str = "cpu",
 ) -> tuple[MAR, dict[str, float]]:  # fmt: skip
-    """Train a model on classes and on prompts; see `turn`.
-
-    Args:
-        recipe: The recipe.
-        latents: The sets "classes" and "prompts".
-        captions: The caption encoder.
-        folder: The folder of the state and the log.
-        resume: Whether to continue from the state in `folder`.
-        device: The device of the training.
-
-    Returns:
-        The model, and the means of its last logged steps.
-    """
+    """Train a model on the sets "classes" and "prompts"; see `turn`."""
 
     def loss(model: MAR, step: int) -> tuple[Tensor, dict[str, float]]:
         kind, number = turn(step, recipe.again)
@@ -136,22 +119,7 @@ def build(
     out: Path, work: Path, kl: Path, whole: Path, judge: ObjectDetector, recipe: LatentRecipe, *,
     resume: bool = True, device: str = "cpu", measured: int = 256,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train a model in `work/NAME` on latents in `work/latents`, and write fp16 weights with a card.
-
-    Args:
-        out: The folder to write.
-        work: The folder of training states and latents.
-        kl: The folder of the autoencoder.
-        whole: The folder of the text-to-image pipeline, whose caption encoder is shared.
-        judge: The object detector.
-        recipe: The recipe.
-        resume: Whether to continue from the state in `work`.
-        device: The device of the training.
-        measured: Pictures generated for each figure of the card.
-
-    Returns:
-        The card.
-    """
+    """Train a model in `work/NAME` on latents in `work/latents`, and write fp16 weights with a card."""
     vae = read_kl(kl).to(device)
     latents = {kind: latent_set(vae, work, kind, recipe.pictures) for kind in KINDS}
     model, figures = train_mar(recipe, latents, read_captions(whole), work / recipe.folder, resume, device)

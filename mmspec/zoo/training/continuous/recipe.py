@@ -40,27 +40,16 @@ FIRST_SEED = {"classes": (5 << 28) + (1 << 27), "prompts": (5 << 28) + (1 << 27)
 
 @dataclass(frozen=True, slots=True)
 class LatentRecipe(ZooRecipe):
-    """All settings of a model of continuous tokens.
-
-    Attributes:
-        config: Sizes of the model.
-        batch: Pictures per step.
-        pictures: Pictures of each fixed set.
-        copies: Samples of the head per condition.
-        drop: Share of rows without a condition.
-        again: Step at which the schedule starts a second time; 0 for never.
-    """
-
     data = "pictures of mmspec.zoo.world as latents of the zoo's kl"
     name: str
     config: MARConfig | CausalConfig
     steps: int
     lr: float = 1e-3
     batch: int = 32
-    pictures: int = 20_480
-    copies: int = 4
-    drop: float = 0.1
-    again: int = 0
+    pictures: int = 20_480  # of each fixed set
+    copies: int = 4  # samples of the head per condition
+    drop: float = 0.1  # share of rows without a condition
+    again: int = 0  # step at which the schedule starts a second time; 0 for never
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -71,7 +60,6 @@ class LatentRecipe(ZooRecipe):
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The sets that the model is trained on."""
         return KINDS if isinstance(self.config, MARConfig) else ("classes",)
 
     def seeds(self) -> dict[str, Any]:
@@ -101,15 +89,8 @@ def latent_set(vae: AutoencoderKL, work: Path, kind: Kind, count: int) -> ImageL
 def encode_images(
     vae: AutoencoderKL, folder: Path, pixels: Callable[[int, int], Tensor], count: int, title: str
 ) -> ImageLatents:
-    """Return the latents of pictures, cached in `folder` by the fingerprint of the autoencoder.
-
-    Args:
-        vae: The autoencoder.
-        folder: The folder of the cache.
-        pixels: (first index, size) -> float [size, 3, H, W] in -1..1.
-        count: Number of pictures.
-        title: Title of the progress bar.
-    """
+    """Return the latents of pictures, (first index, size) -> float [size, 3, H, W] in -1..1, cached in `folder` by the
+    fingerprint of the autoencoder."""
     scale = float(vae.config.scaling_factor)
 
     def make(first: int, size: int) -> dict[str, Tensor]:
@@ -131,15 +112,7 @@ Draw = Callable[[Sequence[Any], list[int]], Sequence[Image.Image]]
 
 
 def class_recognition(draw: Draw, judge: ObjectDetector, count: int = 256, batch: int = 64) -> dict[str, float]:
-    """Return the share of generated pictures in which the detector finds an object of their class, and the same of real
-    pictures.
-
-    Args:
-        draw: (labels, seeds) -> pictures, such as `lambda labels, seeds: pipe(labels, seed=seeds).images`.
-        judge: The detector.
-        count: Number of pictures; the 64 classes take turns.
-        batch: Pictures per call of `draw`.
-    """
+    """Return the shares of generated, (labels, seeds) -> pictures, and real pictures in which their class is detected."""
     labels = [index % CLASSES for index in range(count)]
     names = class_names()
     real = [class_image_scene(label, RECOGNITION_SEED + index) for index, label in enumerate(labels)]
@@ -147,15 +120,8 @@ def class_recognition(draw: Draw, judge: ObjectDetector, count: int = 256, batch
 
 
 def prompt_recognition(draw: Draw, judge: ObjectDetector, count: int = 256, batch: int = 64) -> dict[str, float]:
-    """Return the share of objects named by held-out prompts that the detector finds in generated pictures, and in real
-    pictures.
-
-    Args:
-        draw: (prompts, seeds) -> pictures.
-        judge: The detector.
-        count: Number of pictures.
-        batch: Pictures per call of `draw`.
-    """
+    """Return the shares of objects of held-out prompts detected in generated, (prompts, seeds) -> pictures, and real
+    pictures."""
     pictures = [sample_image_scene(RECOGNITION_SEED + index) for index in range(count)]
     prompts = [image_prompt(picture, 0) for picture in pictures]
     return _shares(draw, judge, prompts, prompts, pictures, batch)

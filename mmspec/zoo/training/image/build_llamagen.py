@@ -42,21 +42,12 @@ Encode = Callable[[list[str]], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class GptRecipe(CodeRecipe):
-    """All settings of a zoo LlamaGen for pictures.
-
-    Attributes:
-        low: Whether the model draws pictures of 32x32 pixels, 8x8 codes.
-        choices: Pictures sampled for each training picture; see `step_scenes`. Only pictures of two objects teach which
-            color belongs to which shape.
-    """
-
     data = "pictures of mmspec.zoo.world, tokenised by the zoo's VQ"
-    low: bool = False
-    choices: int = 1
+    low: bool = False  # pictures of 32x32 pixels, 8x8 codes
+    choices: int = 1  # per training picture, see `step_scenes`; two objects teach which color belongs to which shape
 
     @property
     def first(self) -> int:
-        """The seed of the first picture."""
         return FIRST_SEED if self.config.model_type == "t2i" else CLASS_SEED
 
     def seeds(self) -> dict[str, Any]:
@@ -71,10 +62,8 @@ def scenes_of(recipe: GptRecipe, first: int, count: int) -> list[ImageScene]:
 
 
 def step_scenes(recipe: GptRecipe, step: int) -> list[ImageScene]:
-    """Return the pictures of a training step: of each `recipe.choices` pictures, the picture with most objects.
-
-    A prompt states the number of objects, so the distribution of pictures given their prompts is unchanged.
-    """
+    """Return the pictures of a training step: of each `recipe.choices`, the picture with most objects. A prompt states
+    their number, so the distribution of pictures given their prompts is unchanged."""
     size = recipe.batch * recipe.choices
     drawn = scenes_of(recipe, recipe.first + step * size, size)
     groups = [drawn[i : i + recipe.choices] for i in range(0, size, recipe.choices)]
@@ -82,14 +71,14 @@ def step_scenes(recipe: GptRecipe, step: int) -> list[ImageScene]:
 
 
 def rendered_pixels(pictures: list[ImageScene], low: bool = False) -> Tensor:
-    """Return pixels float32 [B, 3, H, W] of pictures, at half their side if `low`."""
+    """Return float32 [B, 3, H, W], at half the side if `low`."""
     arrays = image_arrays(pictures)
     return to_pixels(low_res(arrays) if low else arrays)
 
 
 @torch.no_grad()
 def codes_of(vq: VQModel, pixels: Tensor) -> Tensor:
-    """Return the tokenizer's codes int64 [B, 256], or [B, 64] for pictures of half the side."""
+    """Return int64 [B, 256], or [B, 64] for pictures of half the side."""
     device = vq.quantize.embedding.weight.device
     with autocast(device):
         return vq.encode(pixels.to(device))[1]
@@ -98,17 +87,7 @@ def codes_of(vq: VQModel, pixels: Tensor) -> Tensor:
 def condition_of(
     recipe: GptRecipe, pictures: list[ImageScene], seed: int, encode: Encode | None
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the condition of a batch and its mask.
-
-    Args:
-        recipe: The recipe of the model.
-        pictures: The B pictures.
-        seed: Seed of the words of the prompts.
-        encode: The caption encoder; None for a class-conditional model.
-
-    Returns:
-        Labels int64 [B] and None, or features float [B, 32, 128] and their mask bool [B, 32].
-    """
+    """Return labels int64 [B] and None without an encoder, or features float [B, 32, 128] and their mask bool [B, 32]."""
     if recipe.config.model_type == "c2i":
         first = [p.items[0].label for p in pictures]
         return torch.tensor(first), None
@@ -119,22 +98,8 @@ def train_llamagen(
     recipe: GptRecipe, vq: VQModel, encode: Encode | None, folder: Path, resume: bool = True, device: str = "cpu",
     projection: nn.Module | None = None, workers: int = 0,
 ) -> tuple[Transformer, dict[str, float]]:  # fmt: skip
-    """Train on pictures that are rendered and tokenised on the fly.
-
-    Args:
-        recipe: The recipe.
-        vq: The tokenizer.
-        encode: The caption encoder; None for a class-conditional model.
-        folder: The folder of the state and the log.
-        resume: Whether to continue from the state in `folder`.
-        device: The device of the training.
-        projection: Initial weights of the transformer's caption projection.
-        workers: Processes that render ahead; see `prefetched`.
-
-    Returns:
-        The model, and its last mean loss and top-1 probability. The last loss is that of the codes alone, equally
-            weighted.
-    """
+    """Train on pictures that are rendered and tokenised on the fly, `workers` ahead (see `prefetched`). The last loss
+    is that of the codes alone, equally weighted."""
     model, vq = recipe.new_model(projection).to(device), vq.to(device)
 
     def shown_at(step: int) -> tuple[list[ImageScene], Tensor]:
@@ -179,38 +144,28 @@ def held_out(
 
 
 def t2i_recipe(steps: int = 6000) -> GptRecipe:
-    """Return the text-to-image recipe: 256 codes, prompts as features of the caption encoder."""
+    """256 codes, prompts as features of the caption encoder."""
     config = GPTConfig(dim=192, n_layer=8, n_head=6, multiple_of=64, vocab_size=1024, block_size=256, model_type="t2i",
                        cls_token_num=LONGEST, caption_dim=WIDTH)  # fmt: skip
     return GptRecipe("t2i", config, steps, choices=3)
 
 
 def c2i_recipe(steps: int = 4500) -> GptRecipe:
-    """Return the class-to-image recipe: 64 classes of shape and color."""
+    """64 classes of shape and color."""
     config = GPTConfig(dim=128, n_layer=6, n_head=4, multiple_of=64, vocab_size=1024, block_size=256, model_type="c2i",
                        cls_token_num=1, num_classes=CLASSES)  # fmt: skip
     return GptRecipe("c2i", config, steps)
 
 
 def low_recipe(steps: int = 3000) -> GptRecipe:
-    """Return the recipe of MuLo-SD's drafter: text to a picture of half the side, in the same codes."""
+    """The drafter of MuLo-SD: text to a picture of half the side, in the same codes."""
     config = GPTConfig(dim=128, n_layer=6, n_head=4, multiple_of=64, vocab_size=1024, block_size=64, model_type="t2i",
                        cls_token_num=LONGEST, caption_dim=WIDTH)  # fmt: skip
     return GptRecipe("t2i/low", config, steps, batch=32, low=True, choices=2)
 
 
 def build_t2i(out: Path, work: Path, *, resume: bool = True, device: str = "cpu") -> dict[str, Any]:
-    """Train tokenizer, caption encoder and transformer, and write the pipeline in fp16 with its card.
-
-    Args:
-        out: The folder to write.
-        work: The folder of training states.
-        resume: Whether to continue from the states in `work`.
-        device: The device of the training.
-
-    Returns:
-        The card.
-    """
+    """Train tokenizer, caption encoder and transformer, and write the pipeline in fp16 with its card."""
     recipe = t2i_recipe()
     begun = (work / "vq" / STATE).exists()
     if not resume:
@@ -228,19 +183,7 @@ def build_t2i(out: Path, work: Path, *, resume: bool = True, device: str = "cpu"
 def build_with_shared_tokenizer(
     out: Path, work: Path, whole: Path, recipe: GptRecipe, *, resume: bool = True, device: str = "cpu"
 ) -> dict[str, Any]:
-    """Train a transformer over the tokenizer and caption encoder of another pipeline, and write it with its card.
-
-    Args:
-        out: The folder to write.
-        work: The folder of training states.
-        whole: The folder of the other pipeline.
-        recipe: The recipe.
-        resume: Whether to continue from the state in `work`.
-        device: The device of the training.
-
-    Returns:
-        The card.
-    """
+    """Train a transformer over the tokenizer and caption encoder in `whole`, and write it with its card."""
     shared = read_pipeline(whole).model
     encode = shared.captions if recipe.config.model_type == "t2i" else None
     gpt, figures = train_llamagen(recipe, shared.vq, encode, work / recipe.folder, resume, device)

@@ -58,14 +58,7 @@ def clip_loss(clip: CLIP, pictures: list[ImageScene], seed: int, device: str) ->
 def train_clip(
     clip: CLIP, folder: Path, recipe: ImageRecipe = CLIP_RECIPE, resume: bool = True, device: str = "cpu"
 ) -> dict[str, float]:
-    """Train CLIP in place, with state and log in `folder`.
-
-    Returns:
-        The means of the last logged steps.
-
-    Raises:
-        ValueError: The batch is a single picture, which leaves nothing to contrast.
-    """
+    """Train CLIP in place, with state and log in `folder`; return the means of the last logged steps."""
     if recipe.batch < 2:
         raise ValueError(f"batch: expected at least two pictures to tell apart, got {recipe.batch}; raise it")
 
@@ -110,20 +103,7 @@ def build_clip(
     out: Path, work: Path, recipe: ImageRecipe = CLIP_RECIPE, *, size: ClipSize | None = None, resume: bool = True,
     device: str = "cpu", measured: int = 30,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train CLIP in `work/clip`, and write fp16 weights with a card.
-
-    Args:
-        out: The folder to write.
-        work: The folder of training states.
-        recipe: The recipe.
-        size: Sizes of the model; None for `ClipSize()`.
-        resume: Whether to continue from the state in `work`.
-        device: The device of the training.
-        measured: Batches of 32 held-out pictures that the figures of the card are measured on.
-
-    Returns:
-        The card.
-    """
+    """Train CLIP in `work/clip`, and write fp16 weights with a card of `measured` batches of 32 held-out pictures."""
     size = size or ClipSize()
     clip = new_clip(size, recipe.seed)
     figures = train_clip(clip, work / "clip", recipe, resume, device)
@@ -137,15 +117,8 @@ IGNORED_CELL = -100
 
 
 def cell_labels(pictures: list[ImageScene]) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the labels of the detector's cells.
-
-    Args:
-        pictures: The B pictures.
-
-    Returns:
-        presence: float32 [B, 8, 8], 1 at a center, -1 around it (no loss), 0 elsewhere.
-        color, shape: int64 [B, 8, 8], set at a center and its neighbours, IGNORED_CELL elsewhere.
-    """
+    """Return presence float32 [B, 8, 8], 1 at a center, -1 around it (no loss), 0 elsewhere; and color and shape int64
+    [B, 8, 8], set at a center and its neighbours, IGNORED_CELL elsewhere."""
     presence = np.zeros((len(pictures), GRID, GRID), dtype=np.float32)
     color = np.full(presence.shape, IGNORED_CELL, dtype=np.int64)
     shape = color.copy()
@@ -178,11 +151,7 @@ def train_detector(
     model: DetectorNetwork, folder: Path, recipe: ImageRecipe = DETECTOR_RECIPE, resume: bool = True,
     device: str = "cpu",
 ) -> dict[str, float]:  # fmt: skip
-    """Train a detector in place on augmented pictures, with state and log in `folder`.
-
-    Returns:
-        The means of the last logged steps.
-    """
+    """Train a detector in place on augmented pictures, with state and log in `folder`."""
 
     def loss(pictures: list[ImageScene], step: int) -> tuple[Tensor, dict[str, float]]:
         pixels = augment(to_pixels(image_arrays(pictures)), recipe.seed * 1_000_003 + step)
@@ -194,16 +163,8 @@ def train_detector(
 
 
 def evaluate_detector(judge: ObjectDetector, count: int = 1000) -> dict[str, float]:
-    """Measure a detector on held-out pictures.
-
-    Args:
-        judge: The detector.
-        count: Number of pictures.
-
-    Returns:
-        The share of objects with the right color and shape, the share of readings that are objects of the picture, and
-            the number of readings per object.
-    """
+    """Return the share of held-out objects with the right color and shape, the share of true readings, and readings per
+    object."""
     pictures = sample_image_scenes(HELD_OUT + (1 << 16), count)
     images = torch.from_numpy(image_arrays(pictures))
     rows, agreement = judge.read(images), judge.agreement(images, pictures)
@@ -223,19 +184,7 @@ def build_detector(
     out: Path, work: Path, recipe: ImageRecipe = DETECTOR_RECIPE, *, resume: bool = True, device: str = "cpu",
     measured: int = 1000,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train the detector in `work/image_judge`, and write fp16 weights with a card.
-
-    Args:
-        out: The folder to write.
-        work: The folder of training states.
-        recipe: The recipe.
-        resume: Whether to continue from the state in `work`.
-        device: The device of the training.
-        measured: Held-out pictures that the figures of the card are measured on.
-
-    Returns:
-        The card.
-    """
+    """Train the detector in `work/image_judge`, and write fp16 weights with a card."""
     torch.manual_seed(recipe.seed)
     model = DetectorNetwork()
     figures = train_detector(model, work / "image_judge", recipe, resume, device)

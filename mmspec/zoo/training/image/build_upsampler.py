@@ -24,16 +24,8 @@ LowResSource = Callable[[int, int], np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class UpsamplerRecipe(ZooRecipe):
-    """All settings of the upsampler; the defaults are those of the shipped upsampler.
-
-    Attributes:
-        width: Channels of the upsampler.
-        blocks: Blocks of the upsampler.
-        batch: Pictures per step.
-    """
-
     name, warmup, weight_decay, data = "t2i/upsampler", 50, 0.01, "pictures of mmspec.zoo.world at both sizes"
-    width: int = 64
+    width: int = 64  # channels
     blocks: int = 3
     steps: int = 600
     lr: float = 2e-3
@@ -48,7 +40,7 @@ class UpsamplerRecipe(ZooRecipe):
 
 
 def render_images(first: int, count: int) -> np.ndarray:
-    """Return the pictures of `count` seeds, uint8 [count, 64, 64, 3]."""
+    """Return uint8 [count, 64, 64, 3]."""
     return image_arrays(sample_image_scenes(first, count))
 
 
@@ -63,18 +55,8 @@ def train_upsampler(
     vq: VQModel, folder: Path, recipe: UpsamplerRecipe = UpsamplerRecipe(), pictures: LowResSource = render_images,
     resume: bool = True,
 ) -> tuple[LatentUpsampler, dict[str, float]]:  # fmt: skip
-    """Train on pictures that are rendered on the fly.
-
-    Args:
-        vq: The tokenizer of both sizes, which is unchanged.
-        folder: The folder of the state and the log.
-        recipe: The recipe.
-        pictures: (first seed, count) -> uint8 [count, S, S, 3].
-        resume: Whether to continue from the state in `folder`.
-
-    Returns:
-        The upsampler, and the means of its last losses.
-    """
+    """Train on pictures rendered on the fly: (first seed, count) -> uint8 [count, S, S, 3]. The tokenizer of both sizes
+    is unchanged."""
     flags = [parameter.requires_grad for parameter in vq.parameters()]
     vq.eval().requires_grad_(False)
 
@@ -94,11 +76,7 @@ def train_upsampler(
 def evaluate_upsampler(
     model: LatentUpsampler, vq: VQModel, count: int = 64, pictures: LowResSource = render_images
 ) -> dict[str, float]:
-    """Measure an upsampler on held-out pictures.
-
-    Returns:
-        The share of codes that equal the encoder's, and L1 of the decoded pixels (of 2).
-    """
+    """Return the share of held-out codes that equal the encoder's, and L1 of the decoded pixels (of 2)."""
     arrays = pictures(HELD_OUT, count)
     notes = upsampler_loss(model, vq, low_codes(vq, arrays), to_pixels(arrays))[1]
     return {"hit": notes["hit"], "l1": notes["l1"]}
@@ -108,19 +86,7 @@ def build(
     out: Path, work: Path, whole: Path, recipe: UpsamplerRecipe = UpsamplerRecipe(), *, resume: bool = True,
     measured: int = 256,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train the upsampler in `work/t2i_upsampler`, and write fp16 weights with a card.
-
-    Args:
-        out: The folder to write.
-        work: The folder of training states.
-        whole: The folder of the pipeline whose tokenizer is used.
-        recipe: The recipe.
-        resume: Whether to continue from the state in `work`.
-        measured: Held-out pictures that the figures of the card are measured on.
-
-    Returns:
-        The card.
-    """
+    """Train the upsampler in `work/t2i_upsampler` over the tokenizer in `whole`, and write fp16 weights with a card."""
     vq = read_vq(whole / "vq")
     model, figures = train_upsampler(vq, work / recipe.folder, recipe, resume=resume)
     model.save_pretrained(out, dtype=torch.float16)

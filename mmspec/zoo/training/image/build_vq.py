@@ -26,27 +26,16 @@ CROP = IMAGE_SCENE_SIDE // 2
 
 @dataclass(frozen=True, slots=True)
 class VqRecipe(ZooRecipe):
-    """All settings of the tokenizer; the defaults are those of the shipped tokenizer.
-
-    Attributes:
-        batch: Whole pictures per step, or four times as many pictures of half the side, which cost as much.
-        whole_every: Interval of the steps on whole pictures.
-        plain_steps: Steps without quantisation, before the codebook is initialised from encoder outputs.
-        restart_every: Steps between two restarts of unused codes.
-        restart_until: The share of steps after which restarts end.
-        squares: Weight of squared errors.
-    """
-
     name, builds, warmup, weight_decay = "vq", "t2i", 50, 0.01
     data = "pictures of mmspec.zoo.world: crops of 32x32, pictures shrunk to 32x32, and whole ones"
     steps: int = 3400
     lr: float = 2e-3
-    batch: int = 8
-    whole_every: int = 4
-    plain_steps: int = 50
-    restart_every: int = 50
-    restart_until: float = 0.8
-    squares: float = 0.5
+    batch: int = 8  # whole pictures, or four times as many of half the side, which cost as much
+    whole_every: int = 4  # interval of the steps on whole pictures
+    plain_steps: int = 50  # without quantisation, before the codebook is initialised
+    restart_every: int = 50  # steps between two restarts of unused codes
+    restart_until: float = 0.8  # share of steps after which restarts end
+    squares: float = 0.5  # weight of squared errors
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -58,9 +47,7 @@ class VqRecipe(ZooRecipe):
 
 
 def batch_arrays(step: int, recipe: VqRecipe) -> np.ndarray:
-    """Return the pictures of a step, uint8 [B, S, S, 3]: whole pictures, or four times as many crops and shrunk
-    pictures.
-    """
+    """Return uint8 [B, S, S, 3]: whole pictures, or four times as many crops and shrunk pictures."""
     rng = np.random.default_rng((recipe.seed, step, 68))
     first = FIRST_SEED + step * 4 * recipe.batch
     if step % recipe.whole_every == recipe.whole_every - 1:
@@ -106,19 +93,8 @@ def vq_loss(model: VQModel, pixels: Tensor, recipe: VqRecipe, quantised: bool) -
 
 @torch.no_grad()
 def restart_codes(model: VQModel, step: int, recipe: VqRecipe, dead_only: bool = True) -> int:
-    """Replace unused codes by encoder outputs of a pool of pictures.
-
-    A pure function of the step and the parameters, so that a resumed run is exact.
-
-    Args:
-        model: The tokenizer.
-        step: The training step.
-        recipe: The recipe.
-        dead_only: Whether to replace only codes that the pool does not use; False replaces all.
-
-    Returns:
-        The number of replaced codes.
-    """
+    """Replace unused codes (all unless `dead_only`) by encoder outputs of a pool of pictures; return their number. It
+    is a pure function of the step and the parameters, so that a resumed run is exact."""
     drawn = torch.Generator().manual_seed(recipe.seed * 1_000_003 + step)
     table = model.quantize.embedding.weight
     first = FIRST_SEED + (1 << 26) + step * 64
@@ -140,11 +116,7 @@ def restart_codes(model: VQModel, step: int, recipe: VqRecipe, dead_only: bool =
 def train_vq(
     model: VQModel, folder: Path, recipe: VqRecipe = VqRecipe(), resume: bool = True, device: str = "cpu"
 ) -> dict[str, float]:
-    """Train the tokenizer in place, with state and log in `folder`.
-
-    Returns:
-        The last means of loss and PSNR.
-    """
+    """Train the tokenizer in place, with state and log in `folder`; return the last means of loss and PSNR."""
     model.to(device).train()
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
@@ -162,16 +134,7 @@ def train_vq(
 
 @torch.no_grad()
 def evaluate_vq(model: VQModel, count: int = 2000, batch: int = 50) -> dict[str, float]:
-    """Measure reconstruction on held-out pictures.
-
-    Args:
-        model: The tokenizer.
-        count: Number of pictures.
-        batch: Pictures per forward pass.
-
-    Returns:
-        L1 (of 255), PSNR, share of used codes and perplexity, and the PSNR of the pictures at 32x32.
-    """
+    """Return L1 (of 255), PSNR, share of used codes and perplexity, and the PSNR at 32x32, on held-out pictures."""
     model.eval()
     table = model.quantize.embedding.weight
     uses = torch.zeros(len(table), dtype=torch.float64, device=table.device)
@@ -196,20 +159,7 @@ def build(
     out: Path, work: Path, recipe: VqRecipe = VqRecipe(), *, config: VQConfig | None = None, resume: bool = True,
     device: str = "cpu", measured: int = 2000,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train the tokenizer in `work/vq`, and write fp16 weights with a card.
-
-    Args:
-        out: The folder to write.
-        work: The folder of training states.
-        recipe: The recipe.
-        config: Sizes of the tokenizer; None for `vq_config()`.
-        resume: Whether to continue from the state in `work`.
-        device: The device of the training.
-        measured: Held-out pictures that the figures of the card are measured on.
-
-    Returns:
-        The card.
-    """
+    """Train the tokenizer in `work/vq`, and write fp16 weights with a card; `config` None is `vq_config()`."""
     torch.manual_seed(recipe.seed)
     model = VQModel(config or vq_config())
     figures = train_vq(model, work / "vq", recipe, resume, device)

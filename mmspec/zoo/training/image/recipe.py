@@ -19,18 +19,11 @@ ImageLoss = Callable[[list[ImageScene], int], tuple[Tensor, dict[str, float]]]
 
 @dataclass(frozen=True, slots=True)
 class ImageRecipe(ZooRecipe):
-    """All settings of a training on images.
-
-    Attributes:
-        batch: Pictures per step.
-        first: Seed of the first picture.
-    """
-
     name: str
     steps: int
     lr: float
     batch: int
-    first: int
+    first: int  # seed of the first picture
     warmup: int = 100
     weight_decay: float = 0.02
     seed: int = 0
@@ -40,7 +33,7 @@ class ImageRecipe(ZooRecipe):
         self.expect(min(self.steps, self.batch) >= 1, "positive steps and batch")
 
     def pictures(self, step: int) -> list[ImageScene]:
-        """Return the pictures of a step. No two steps share a picture."""
+        """No two steps share a picture."""
         return sample_image_scenes(self.first + step * self.batch, self.batch)
 
     def seeds(self) -> dict[str, Any]:
@@ -49,17 +42,6 @@ class ImageRecipe(ZooRecipe):
     def train_on_images(
         self, model: nn.Module, loss: ImageLoss, folder: Path, resume: bool = True, device: str = "cpu"
     ) -> dict[str, float]:
-        """Train a model in place.
-
-        Args:
-            model: The model.
-            loss: Computes loss and figures from the pictures and the number of a step.
-            folder: The folder of the state and the log.
-            resume: Whether to continue from the state in `folder`.
-            device: The device of the training.
-
-        Returns:
-            The means of the last logged steps.
-        """
+        """Train a model in place on a loss of the pictures and the number of a step; return the last figures."""
         model.to(device).train()
         return self.train(model, lambda step: loss(self.pictures(step), step), folder, resume)

@@ -21,18 +21,10 @@ Layers = list[tuple[Tensor, Tensor]]
 
 
 class CleanContext:
-    """The training counterpart of `ChunkCache`: the context of a forward pass over the blocks from `first` on.
-
-    A clean pass adds its keys and values, which receive gradients. A noisy pass adds nothing: each of its blocks
-    attends to the clean blocks before it and to itself, as in generation.
-
-    Args:
-        size: Frames of a block.
-        window: Frames that a block attends to, its own included; -1 for all.
-        first: The first block of the pass.
-        layers: Per layer, keys and values [B, heads, S, dim] of the clean blocks from 0 on.
-        clean: Whether the pass is clean.
-    """
+    """The training counterpart of `ChunkCache`: the context of a forward pass over the blocks from `first` on. A clean
+    pass adds its keys and values [B, heads, S, dim] by layer, which receive gradients. A noisy pass adds nothing: each
+    block attends to the clean blocks before it and to itself, as in generation. `window` are frames, the block's own
+    included; -1 for all."""
 
     def __init__(self, size: int, window: int, first: int, layers: Layers, clean: bool):
         self.size, self.first, self.layers, self.clean = size, first, layers, clean
@@ -70,19 +62,8 @@ class CleanContext:
 def forced_flow(
     model: CausalWan, context: Tensor, noisy: Tensor, times: Tensor, segments: Sequence[Segment], size: int
 ) -> Tensor:
-    """Return the flow of every block of `noisy`, each computed after the blocks of `context` before it.
-
-    Args:
-        model: The video model.
-        context: float [B, C, F, H, W], clean frames.
-        noisy: float [B, C, F, H, W].
-        times: float [B, F], times of the noisy frames; those of the context are 0.
-        segments: The prompts of all blocks, in order.
-        size: Frames of a block.
-
-    Returns:
-        float [B, C, F, H, W].
-    """
+    """Return the flow, float [B, C, F, H, W], of every block of `noisy` after the clean blocks of `context` before it,
+    of the same shape. `times` [B, F] are those of the noisy frames; those of the context are 0."""
     layers: Layers = []
     window, end = model.config.local_attn_size, context.shape[2] // size
     read = [(first, last, model.read(text)) for first, last, text in segments]
@@ -99,33 +80,19 @@ def forced_flow(
 
 @dataclass(frozen=True, slots=True)
 class FlowRecipe(ZooRecipe):
-    """Settings of the training of a block-causal video model.
-
-    Attributes:
-        config: Sizes of the model.
-        batch: Clips of four blocks per step.
-        sampler: The sampler of the model.
-        few: Share of blocks with the noise level of a sampler step; other blocks have any level.
-        context_noise: Most noise added to clean context, since generated context is never clean.
-        own: Share of context blocks that are the model's own predictions.
-        own_after: The share of a run's steps after which `own` applies.
-        objects: Additional weight of latents that an object fills, since most of every frame is background.
-        again: Step at which the schedule starts a second time; 0 for never.
-    """
-
     name: str
     config: WanConfig
     steps: int
     lr: float = 1e-3
-    batch: int = 3
+    batch: int = 3  # clips of four blocks per step
     sampler: FlowMap = FlowMap(4, until=False)
-    few: float = 0.8
-    context_noise: float = 0.1
-    own: float = 0.5
-    own_after: float = 0.6
-    objects: float = 4.0
+    few: float = 0.8  # share of blocks with the noise level of a sampler step; others have any level
+    context_noise: float = 0.1  # most noise added to clean context, since generated context is never clean
+    own: float = 0.5  # share of context blocks that are the model's own predictions
+    own_after: float = 0.6  # share of a run's steps after which `own` applies
+    objects: float = 4.0  # additional weight of object latents, since most of a frame is background
     seed: int = 0
-    again: int = 0
+    again: int = 0  # step at which the schedule starts a second time; 0 for never
 
     def levels(self, blocks: tuple[int, int], drawn: torch.Generator) -> Tensor:
         """Return float32 [B, blocks], the noise level of each block: that of a sampler step, or any."""
@@ -138,23 +105,15 @@ class FlowRecipe(ZooRecipe):
 
 @dataclass(frozen=True, slots=True)
 class BlockClips:
-    """Training clips of whole blocks.
+    """Training clips of whole blocks."""
 
-    Attributes:
-        clean: float32 [B, C, F, 8, 8].
-        noise: float32 [B, C, F, 8, 8], the initial noise of each block.
-        filled: float32 [B, F, 8, 8], the share of a latent that objects fill.
-        segments: The prompts.
-    """
-
-    clean: Tensor
-    noise: Tensor
-    filled: Tensor
+    clean: Tensor  # float32 [B, C, F, 8, 8]
+    noise: Tensor  # float32 [B, C, F, 8, 8], the initial noise of each block
+    filled: Tensor  # float32 [B, F, 8, 8], the share of a latent that objects fill
     segments: list[Segment]
 
     @property
     def count(self) -> int:
-        """Blocks of a clip."""
         return self.clean.shape[2] // PLAN.size
 
     def to(self, device: str) -> BlockClips:
@@ -174,19 +133,8 @@ def new_model(config: WanConfig, seed: int) -> CausalWan:
 def flow_errors(
     model: CausalWan, blocks: BlockClips, recipe: FlowRecipe, drawn: torch.Generator, step: int, device: str = "cpu"
 ) -> Tensor:
-    """Return the mean squared error of every block's flow, noise - clean, with a higher weight on objects.
-
-    Args:
-        model: The video model.
-        blocks: The clips.
-        recipe: The recipe.
-        drawn: The random generator of the step.
-        step: The training step.
-        device: The device of the model.
-
-    Returns:
-        float32 [B, blocks].
-    """
+    """Return the mean squared error of every block's flow, noise - clean, float32 [B, blocks], with a higher weight on
+    objects."""
     shape = blocks.clean.shape
     level = recipe.levels((shape[0], blocks.count), drawn).repeat_interleave(PLAN.size, 1).to(device)
     spread = recipe.context_noise * torch.rand(shape[0], 1, 1, 1, 1, generator=drawn)
@@ -207,11 +155,8 @@ def flow_errors(
 
 @torch.no_grad()
 def _predict_blocks(model: CausalWan, context: Tensor, blocks: BlockClips, recipe: FlowRecipe) -> Tensor:
-    """Return all blocks as the model predicts them at the last of the few noise levels, [B, C, F, H, W].
-
-    As context, they train later blocks on generated context: scheduled sampling in a single additional forward pass
-    ("Parallel Scheduled Sampling").
-    """
+    """Return all blocks as the model predicts them at the last of the few noise levels, [B, C, F, H, W]. As context
+    they train later blocks on generated context, in a single additional pass ("Parallel Scheduled Sampling")."""
     last = float(recipe.sampler.levels[-2])
     noisy = (1 - last) * blocks.clean + last * blocks.noise
     level = noisy.new_full((len(noisy), noisy.shape[2]), last)

@@ -37,20 +37,10 @@ TURNS: tuple[Kind, ...] = ("whole", "whole", "cuts", "whole")  # the sets of con
 
 @dataclass(frozen=True, slots=True)
 class BlockRecipe(FlowRecipe):
-    """All settings of a block-causal video model trained on clips.
-
-    Attributes:
-        starts: Additional first blocks per step. A prompt decides most about first blocks, and they are nearly
-            independent of each other.
-        reading: Initial weight of the heads' loss (objects read from middle states) in the second run.
-        reading_share: The share of the second run over which this weight falls to 0.
-        clips: Clips of each fixed set.
-    """
-
     data = "moving scenes of mmspec.zoo.world as latents of the zoo's video/vae"
-    starts: int = 12
-    reading: float = 0.1
-    reading_share: float = 0.7
+    starts: int = 12  # additional first blocks per step, about which a prompt decides most; nearly independent
+    reading: float = 0.1  # initial weight of the heads' loss in the second run
+    reading_share: float = 0.7  # share of the second run over which it falls to 0
     clips: tuple[tuple[Kind, int], ...] = (("whole", 4096), ("cuts", 1024), ("starts", 12288))
 
     def __post_init__(self) -> None:
@@ -63,7 +53,6 @@ class BlockRecipe(FlowRecipe):
         return {"scene_seeds": {kind: [SEEDS[kind], SEEDS[kind] + 2 * count] for kind, count in self.clips}}
 
     def reads(self, step: int) -> float:
-        """Return the weight of the heads' loss at a step."""
         return self.reading * max(1 - self.fraction(step) / self.reading_share, 0.0) if 0 < self.again <= step else 0.0
 
 
@@ -91,7 +80,6 @@ def coupled_noise(members: Sequence[TrainingClip], shape: torch.Size, drawn: tor
 def blocks_of_members(
     members: list[TrainingClip], clean: Tensor, kind: Kind, encode: Encode, drawn: torch.Generator, seed: int
 ) -> BlockClips:
-    """Return clips of a set with noise, objects and prompts."""
     return BlockClips(
         clean,
         coupled_noise(members, clean.shape, drawn),
@@ -104,18 +92,8 @@ def block_loss(
     model: CausalWan, clips: tuple[list[TrainingClip], Tensor], starts: tuple[list[TrainingClip], Tensor], recipe: BlockRecipe,
     encode: Encode, step: int, device: str = "cpu", reader: ObjectReader | None = None,
 ) -> tuple[Tensor, dict[str, float]]:  # fmt: skip
-    """Return the flow error of clips and of additional first blocks, plus the loss of the heads, and its figures.
-
-    Args:
-        model: The video model.
-        clips: Clips of a set and their latents, float32 [B, C, F, 8, 8].
-        starts: Clips of the set "starts" and their latents.
-        recipe: The recipe.
-        encode: The caption encoder.
-        step: The training step.
-        device: The device of the model.
-        reader: The heads; None to skip their loss.
-    """
+    """Return the flow error of clips and of additional first blocks, each with latents float32 [B, C, F, 8, 8], plus
+    the loss of the heads."""
     kind: Kind = "cuts" if len(clips[0][0].scenes) > 1 else "whole"
     drawn, share, parts, read = recipe.draws(step), recipe.reads(step), [], []
     for some, of in ((clips, kind), (starts, "starts")):
@@ -136,19 +114,7 @@ def block_loss(
 def train_blocks(
     recipe: BlockRecipe, sets: dict[Kind, ClipSet], encode: Encode, folder: Path, resume: bool = True, device: str = "cpu",
 ) -> tuple[CausalWan, dict[str, float]]:  # fmt: skip
-    """Train a model, with state and log in `folder`.
-
-    Args:
-        recipe: The recipe.
-        sets: The fixed sets by kind.
-        encode: The caption encoder.
-        folder: The folder of the state and the log.
-        resume: Whether to continue from the state in `folder`.
-        device: The device of the training.
-
-    Returns:
-        The model, and its last mean errors: of all blocks, of first blocks and of last blocks.
-    """
+    """Return the model, and its last mean errors: of all blocks, of first blocks and of last blocks."""
     model = new_model(recipe.config, recipe.seed).to(device).train()
     reader = ObjectReader(recipe.config.dim, recipe.config.patch_size[1]).to(device)
     turns = {kind: TURNS.count(kind) for kind in set(TURNS)}

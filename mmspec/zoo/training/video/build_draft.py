@@ -37,14 +37,7 @@ _CHUNK, _BATCH = 256, 32
 
 @dataclass(frozen=True, slots=True)
 class GeneratedVideos:
-    """Videos of the target.
-
-    Attributes:
-        latents: float16 [N, C, F, 8, 8], of the scenes from seed `first` on.
-        first: Seed of the first scene.
-    """
-
-    latents: Tensor
+    latents: Tensor  # float16 [N, C, F, 8, 8], of the scenes from seed `first` on
     first: int
 
     def __len__(self) -> int:
@@ -61,7 +54,7 @@ class GeneratedVideos:
         return torch.cat([own.at(block, 0, _shape(self.latents.shape[1])) for block in range(BLOCKS)], 2)
 
     def prompts(self, members: Sequence[int], seed: int) -> list[tuple[int, int, list[str]]]:
-        """Return the prompts of these members as (first block, end block, texts), in words that follow from `seed`."""
+        """Return the prompts as (first block, end block, texts), in words that follow from `seed`."""
         return [
             (0, CUT, [block_prompt(self.first, member, 0, seed) for member in members]),
             (CUT, BLOCKS, [block_prompt(self.first, member, CUT, seed) for member in members]),
@@ -69,7 +62,6 @@ class GeneratedVideos:
 
 
 def block_prompt(first: int, member: int, block: int, seed: int) -> str:
-    """Return the prompt of a member's block."""
     switched = block >= CUT and member % SWITCHED == SWITCHED - 1
     return video_prompt(sample_video_scene(first + 2 * member + switched), seed, PROMPT_FRAMES)
 
@@ -107,18 +99,10 @@ def _shape(channels: int) -> tuple[int, int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class DraftRecipe(FlowRecipe):
-    """All settings of a video drafter.
-
-    Attributes:
-        sampler: Steps of the drafter.
-        batch: Videos per step.
-        members: Training videos of the target.
-    """
-
     data = "videos that video draws for prompts of moving scenes, and their noise"
     sampler: FlowMap = FlowMap(2, shift=3.0, until=False)
     batch: int = 12
-    members: int = 3072
+    members: int = 3072  # training videos of the target
 
     def __post_init__(self) -> None:
         right = min(self.steps, self.batch) >= 1 and self.members >= self.batch and self.objects >= 0
@@ -129,14 +113,8 @@ class DraftRecipe(FlowRecipe):
 
 
 def saliency(latents: Tensor) -> Tensor:
-    """Locate objects in generated videos, whose content is not known.
-
-    Args:
-        latents: float [B, C, F, 8, 8].
-
-    Returns:
-        float32 [B, F, 8, 8] in 0..1: the distance of each latent from the median of its frame, relative to the largest.
-    """
+    """Return float32 [B, F, 8, 8] in 0..1 of latents [B, C, F, 8, 8] of unknown content: their distance from the median
+    of the frame, relative to the largest."""
     most = latents.flatten(3).median(3).values[..., None, None]
     away = (latents - most).square().mean(1)
     return away / away.amax((2, 3), keepdim=True).clamp_min(1e-6)
@@ -156,11 +134,7 @@ def draft_loss(
 def train_draft(
     recipe: DraftRecipe, films: GeneratedVideos, encode: Encode, folder: Path, resume: bool = True, device: str = "cpu"
 ) -> tuple[CausalWan, dict[str, float]]:
-    """Train a drafter, with state and log in `folder`.
-
-    Returns:
-        The drafter, and its last mean errors: of all blocks, of first blocks and of last blocks.
-    """
+    """Return the drafter, and its last mean errors: of all blocks, of first blocks and of last blocks."""
 
     def loss(model: CausalWan, step: int) -> tuple[Tensor, dict[str, float]]:
         return draft_loss(model, films, recipe, encode, step, device)
@@ -172,7 +146,7 @@ _HELD_OUT = HELD_OUT + (6 << 20)  # videos for the distances of the card
 
 
 def draft_recipe(steps: int = 4000) -> DraftRecipe:
-    """Return the recipe of the drafter: three layers of 128, and a quarter of the target's forward passes per block."""
+    """Three layers of 128, and a quarter of the target's forward passes per block."""
     return DraftRecipe("video/draft", video_config(4, 256, 3), steps, lr=2e-3)
 
 
@@ -180,22 +154,7 @@ def build(
     out: Path, work: Path, vae: Path, whole: Path, recipe: DraftRecipe, *, resume: bool = True,
     device: str = "cpu", measured: int = 32, blocks: int = 7,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train a drafter in `work/video_draft` on videos in `work/video_films_SEED`, and write fp16 weights with a card.
-
-    Args:
-        out: The folder to write.
-        work: The folder of training states and videos.
-        vae: The folder of the autoencoder.
-        whole: The folder of the target, whose caption encoder is shared.
-        recipe: The recipe.
-        resume: Whether to continue from the state in `work`.
-        device: The device of the training.
-        measured: Videos that the figures of the card are measured on.
-        blocks: Blocks of these videos.
-
-    Returns:
-        The card.
-    """
+    """Train a drafter in `work/video_draft` on videos in `work/video_films_SEED`, and write fp16 weights with a card."""
     target = read_video(whole, vae, whole)
     if not resume:
         start_over(work / recipe.folder)
@@ -211,11 +170,8 @@ def build(
 
 @torch.no_grad()
 def block_distances(draft: BlockVideoPipeline, films: GeneratedVideos) -> dict[str, float]:
-    """Measure the distance of the drafter's blocks from the target's, with the target's context and noise.
-
-    Returns:
-        The squared distance over the variance of the target's blocks, for first and for later blocks.
-    """
+    """Return the squared distance of the drafter's blocks from the target's, with its context and noise, over the
+    variance of the target's blocks, for first and for later blocks."""
     members = range(len(films))
     target = films.latents.float().split(PLAN.size, 2)
     text = draft.encoder([block_prompt(films.first, member, 0, member) for member in members])

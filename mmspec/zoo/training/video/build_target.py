@@ -38,16 +38,8 @@ if TYPE_CHECKING:
 
 
 def adherence(videos: Iterable[np.ndarray], prompts: Iterable[str]) -> dict[str, float]:
-    """Measure how well videos follow their prompts.
-
-    Args:
-        videos: Videos, uint8 [F, H, W, 3].
-        prompts: Their prompts.
-
-    Returns:
-        For the objects of the prompts: the share of frames in which the color is seen, the share of correct initial
-            directions, and the share of correct shapes.
-    """
+    """Return, for the objects of the prompts of videos uint8 [F, H, W, 3]: the share of frames in which the color is
+    seen, and the shares of correct initial directions and of correct shapes."""
     scores: dict[str, list[float]] = {"seen": [], "direction": [], "shape": []}
     for frames, prompt in zip(videos, prompts, strict=True):
         for name, value in marks(frames, named_movers(prompt)):
@@ -70,16 +62,14 @@ _CLIPS = HELD_OUT + (4 << 20)  # clips for the held-out flow errors
 
 
 def video_config(heads: int, feed_forward: int, layers: int) -> WanConfig:
-    """Return a Wan config: a token for 2x2 latents, 16 tokens per frame; a block attends to itself and two earlier
-    blocks.
-    """
+    """Return a Wan config with 16 tokens of 2x2 latents per frame; a block attends to itself and two earlier blocks."""
     return WanConfig(num_attention_heads=heads, attention_head_dim=32, ffn_dim=feed_forward, num_layers=layers,
                      in_channels=CHANNELS, out_channels=CHANNELS, text_dim=WIDTH, freq_dim=64, patch_size=(1, 2, 2),
                      text_len=LONGEST, local_attn_size=3 * PLAN.size)  # fmt: skip
 
 
 def target_recipe(steps: int = 14_000, again: int = 7600) -> BlockRecipe:
-    """Return the recipe of the target: six layers of 192, 3.6 M parameters."""
+    """Six layers of 192, 3.6 M parameters."""
     sampler = FlowMap(8, shift=3.0, until=False)
     return BlockRecipe("video", video_config(6, 640, 6), steps, lr=1.5e-3, sampler=sampler, again=again)
 
@@ -88,21 +78,7 @@ def build(
     out: Path, work: Path, vae: Path, recipe: BlockRecipe, *, resume: bool = True, device: str = "cpu",
     measured: int = 32, blocks: int = 7,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train a caption encoder and a target on latents in `work/video_latents`, and write fp16 weights with a card.
-
-    Args:
-        out: The folder to write.
-        work: The folder of training states and latents.
-        vae: The folder of the autoencoder.
-        recipe: The recipe.
-        resume: Whether to continue from the states in `work`.
-        device: The device of the training.
-        measured: Videos that the figures of the card are measured on.
-        blocks: Blocks of these videos.
-
-    Returns:
-        The card.
-    """
+    """Train a caption encoder and a target on latents in `work/video_latents`, and write fp16 weights with a card."""
     captions = work / f"{recipe.folder}_captions"
     if not resume:
         start_over(captions, work / recipe.folder)

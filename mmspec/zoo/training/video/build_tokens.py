@@ -33,20 +33,12 @@ FIRST_SEED = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class VideoRecipe(CodeRecipe):
-    """All settings of a zoo model of video codes.
-
-    Attributes:
-        batch: Videos per step.
-        again: Step at which the schedule starts a second time, with the guidance by heads and weights; 0 for never.
-        short: Frames of a video in the `short_steps` after `again`. More short videos fit a step, so that the model
-            learns the objects of prompts from many scenes, and their motion afterwards.
-        short_steps: Steps with short videos.
-    """
+    """More short videos fit a step, so the model learns objects from many scenes, and their motion afterwards."""
 
     data = "moving scenes of mmspec.zoo.world, each frame at half its side and tokenised by the zoo's VQ"
     batch: int = 8
-    again: int = 0
-    short: int = 2
+    again: int = 0  # step at which schedule, heads and weights start a second time; 0 for never
+    short: int = 2  # frames of a video in the `short_steps` after `again`
     short_steps: int = 0
 
     def __post_init__(self) -> None:
@@ -58,11 +50,9 @@ class VideoRecipe(CodeRecipe):
         return {"scene_seeds": [FIRST_SEED, FIRST_SEED + self.steps * most]}
 
     def frames(self, step: int) -> int:
-        """Return the frames of the videos of a step."""
         return self.short if 0 <= step - self.again < self.short_steps else self.config.frames
 
     def scenes(self, step: int) -> list[VideoScene]:
-        """Return the scenes of a training step."""
         count = self.batch * self.config.frames // self.frames(step)
         return [sample_video_scene(FIRST_SEED + step * count + i) for i in range(count)]
 
@@ -80,21 +70,7 @@ def train_video_codes(
     recipe: VideoRecipe, vq: VQModel, encode: CaptionEncoder, folder: Path, resume: bool = True, device: str = "cpu",
     projection: nn.Module | None = None,
 ) -> tuple[Transformer, dict[str, float]]:  # fmt: skip
-    """Train a transformer on video codes.
-
-    Args:
-        recipe: The recipe.
-        vq: The tokenizer.
-        encode: The caption encoder.
-        folder: The folder of the state and the log.
-        resume: Whether to continue from the state in `folder`.
-        device: The device of the training.
-        projection: Initial weights of the transformer's caption projection.
-
-    Returns:
-        The transformer, and the means of its last logged steps: loss and top-1 probability of the codes. The last loss
-            is that of the codes alone, equally weighted.
-    """
+    """Return the transformer, and its last figures; the last loss is that of the codes alone, equally weighted."""
     model, vq = recipe.new_model(projection, VIDEO_HEADS, LOOKS).to(device), vq.to(device)
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
@@ -136,13 +112,10 @@ CARD_SEED = HELD_OUT + (1 << 20)  # apart from the scenes of other figures
 
 
 def recipe_of(steps: int = 6200, again: int = 3000, short_steps: int = 1500) -> VideoRecipe:
-    """Return the recipe: text to 8 frames of 8x8 codes, 32x32 pixels. With 16x16 codes, training would take four times
-    as long.
-
-    Of the 16 rotary pairs of a head, four encode time, six rows and six columns. No axis is longer than 8 steps, so the
-    base is 100. With 10000 most pairs would hardly rotate, and attention to the same place in the previous frame would
-    be learnt late.
-    """
+    """Return the recipe of 8 frames of 8x8 codes, 32x32 pixels; with 16x16 codes training would take four times as
+    long. Of the 16 rotary pairs of a head, four encode time, six rows and six columns. No axis is longer than 8 steps,
+    so the base is 100. With 10000 most pairs would hardly rotate, and attention to the same place in the previous frame
+    would be learnt late."""
     config = GPTConfig(dim=128, n_layer=6, n_head=4, multiple_of=64, vocab_size=1024, block_size=64, model_type="t2i",
                        cls_token_num=LONGEST, caption_dim=WIDTH, frames=FRAMES, time_pairs=4, rope_base=100)  # fmt: skip
     return VideoRecipe("video/tokens", config, steps, again=again, short_steps=short_steps)
@@ -152,21 +125,8 @@ def build(
     out: Path, work: Path, images: Path, whole: Path, recipe: VideoRecipe, *, resume: bool = True,
     device: str = "cpu", measured: int = 32,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train a caption projection and a transformer, and write the transformer in fp16 with a card.
-
-    Args:
-        out: The folder to write.
-        work: The folder of training states.
-        images: The folder of the pipeline whose tokenizer encodes every frame.
-        whole: The folder whose caption encoder is shared.
-        recipe: The recipe.
-        resume: Whether to continue from the states in `work`.
-        device: The device of the training.
-        measured: Videos generated for the card, from held-out prompts.
-
-    Returns:
-        The card.
-    """
+    """Train a caption projection and a transformer over the tokenizer in `images` and the caption encoder in `whole`,
+    and write the transformer in fp16 with a card."""
     config, encoder_work, gpt_work = recipe.config, work / f"{recipe.folder}_captions", work / recipe.folder
     if not resume:
         start_over(encoder_work, gpt_work)
@@ -185,13 +145,8 @@ def build(
 
 
 def video_agreement(pipe: LlamaGenPipeline, count: int, batch: int = 8) -> dict[str, float]:
-    """Measure the agreement of videos with their held-out prompts, for generated and rendered videos; see `agreement`.
-
-    Videos are generated by coupled Jacobi decoding, which keeps the distribution of plain decoding.
-
-    Returns:
-        The mean agreements, and the codes per forward pass.
-    """
+    """Return the mean `agreement` of generated and rendered videos with held-out prompts, and the codes per forward
+    pass of coupled Jacobi decoding, which keeps the distribution of plain decoding."""
     frames = pipe.model.geometry.frames
     scenes = [sample_video_scene(CARD_SEED + index) for index in range(count)]
     prompts = [video_prompt(scene, 0, frames) for scene in scenes]

@@ -32,11 +32,8 @@ _LATEST = 90  # clips begin in these first frames of a scene
 
 @dataclass(frozen=True, slots=True)
 class VaeSize:
-    """Fields of AutoencoderKLWan.
-
-    Patches of two pixels halve the sides before its own two levels do: a latent is a square of 8 pixels and four
-    frames.
-    """
+    """Fields of AutoencoderKLWan. Patches of two pixels halve the sides before its own two levels do: a latent is a
+    square of 8 pixels and four frames."""
 
     base_dim: int = 12
     z_dim: int = 8
@@ -48,40 +45,25 @@ class VaeSize:
 
 @dataclass(frozen=True, slots=True)
 class VideoVaeRecipe(ZooRecipe):
-    """All settings of the autoencoder; the defaults are those of the shipped autoencoder.
-
-    Attributes:
-        size: Sizes of the model.
-        again: Step at which the schedule starts a second time, from then on with weighted pixels of objects.
-        objects: Additional weight of the pixels of objects. Most of a frame is background, whose grain no code of this
-            size stores.
-        batch: Clips per step.
-        frames: Frames of a clip in three of four steps.
-        long: Frames of a clip in every fourth step, which has half as many clips.
-        short: Frames of a clip in the first `short_steps`: looks are learnt from many scenes, and motion afterwards.
-        short_batch: Clips per step in the first `short_steps`.
-        short_steps: Steps with short clips.
-        cuts: Share of clips that cut to another scene, as a change of prompt does.
-        squares, edges, divergence, spread: See `KlRecipe`.
-        edges_steps: Steps over which the weight of edges grows to `edges`.
-    """
+    """Most of a frame is background, whose grain no code of this size stores. Looks are learnt from many scenes in
+    short clips, and motion afterwards. Further weights are those of `KlRecipe`."""
 
     name, warmup, weight_decay, data = "video/vae", 50, 0.01, "moving scenes of mmspec.zoo.world"
     size: VaeSize = field(default_factory=VaeSize)
     steps: int = 5400
-    again: int = 2400
-    objects: float = 8.0
+    again: int = 2400  # second start of the schedule, with weighted objects
+    objects: float = 8.0  # additional weight of the pixels of objects
     lr: float = 2e-3
     batch: int = 4
-    frames: int = 13
-    long: int = 25
-    short: int = 5
-    short_batch: int = 8
+    frames: int = 13  # in three of four steps
+    long: int = 25  # frames in every fourth step, which has half as many clips
+    short: int = 5  # frames in the first `short_steps`
+    short_batch: int = 8  # clips per step in the first `short_steps`
     short_steps: int = 1200
-    cuts: float = 0.15
+    cuts: float = 0.15  # share of clips that cut to another scene, as a change of prompt does
     squares: float = 1.0
     edges: float = 0.5
-    edges_steps: int = 960
+    edges_steps: int = 960  # over which the weight of edges grows
     divergence: float = 1e-4
     spread: float = -5.0
     seed: int = 0
@@ -102,7 +84,6 @@ class VideoVaeRecipe(ZooRecipe):
         return {"scene_seeds": [FIRST_SEED, FIRST_SEED + 2 * self.steps * self.most]}
 
     def edges_at(self, step: int) -> float:
-        """Return the weight of edges at a step."""
         return self.edges * min(step / self.edges_steps, 1.0)
 
     def clips(self, step: int) -> tuple[list[Clip], int]:
@@ -145,16 +126,8 @@ def new_model(recipe: VideoVaeRecipe) -> AutoencoderKLWan:
 def vae_loss(
     model: AutoencoderKLWan, pixels: Tensor, filled: Tensor, noise: Tensor, recipe: VideoVaeRecipe, step: int
 ) -> tuple[Tensor, dict[str, float]]:
-    """Return the reconstruction loss of a batch and its figures.
-
-    Args:
-        model: The autoencoder.
-        pixels: float32 [B, 3, N, H, W] in -1..1.
-        filled: float32 [B, 1, N, H, W], 1 where objects are.
-        noise: float32 [B, C, F, h, w], standard normal in the shape of the latents.
-        recipe: The recipe.
-        step: The training step.
-    """
+    """Return the reconstruction loss of pixels float32 [B, 3, N, H, W] in -1..1, `filled` [B, 1, N, H, W] 1 where
+    objects are, with standard normal noise [B, C, F, h, w]."""
     counts = 1 + recipe.objects * filled if step >= recipe.again else None
     with _lean(pixels.device):
         law = model.encode(pixels).latent_dist
@@ -164,7 +137,6 @@ def vae_loss(
 
 
 def _lean(device: torch.device) -> AbstractContextManager[object]:
-    """Return `autocast`, or reordered norms on a CPU."""
     return small_frames(device, torch.float32) if device.type == "cpu" else autocast(device)
 
 
@@ -183,11 +155,7 @@ def decode_latents(model: AutoencoderKLWan, latents: Tensor) -> Tensor:
 def train_video_vae(
     model: AutoencoderKLWan, folder: Path, recipe: VideoVaeRecipe, resume: bool = True, device: str = "cpu"
 ) -> dict[str, float]:
-    """Train an autoencoder in place, with state and log in `folder`.
-
-    Returns:
-        The means of the last logged steps.
-    """
+    """Train an autoencoder in place, with state and log in `folder`."""
     model.to(device).train()
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
@@ -213,12 +181,8 @@ def statistics(model: AutoencoderKLWan, recipe: VideoVaeRecipe, count: int = STA
 
 @torch.no_grad()
 def evaluate_video_vae(vae: StreamingWanVAE, count: int = 32, frames: int = 25) -> dict[str, float]:
-    """Measure an autoencoder on held-out scenes.
-
-    Returns:
-        L1 (of 255) and PSNR of decoded frames, and the agreement that the tracker measures in decoded and in rendered
-            frames.
-    """
+    """Return L1 (of 255) and PSNR of decoded frames of held-out scenes, and the tracker's agreement in decoded and
+    rendered."""
     sums = {"l1": 0.0, "squares": 0.0, "agreement": 0.0, "agreement_rendered": 0.0}
     for number in range(count):
         scene = sample_video_scene(MEASURED + number)
@@ -240,19 +204,7 @@ def build(
     out: Path, work: Path, recipe: VideoVaeRecipe = VideoVaeRecipe(), *, resume: bool = True, device: str = "cpu",
     measured: int = 32,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train the autoencoder in `work/video_vae`, and write fp16 weights with a card.
-
-    Args:
-        out: The folder to write.
-        work: The folder of training states.
-        recipe: The recipe.
-        resume: Whether to continue from the state in `work`.
-        device: The device of the training.
-        measured: Held-out scenes that the figures of the card are measured on.
-
-    Returns:
-        The card.
-    """
+    """Train the autoencoder in `work/video_vae`, and write fp16 weights with a card."""
     model = new_model(recipe)
     if not resume:
         start_over(work / recipe.folder)

@@ -40,13 +40,8 @@ def coupling_noise(seed: int, channels: int, frames: int) -> Tensor:
 
 
 def place_movers(scene: VideoScene, noise: Tensor, spans: Sequence[tuple[int, int]]) -> VideoScene:
-    """Return the scene with its movers placed by the noise; kinds, colors, speeds and background are unchanged.
-
-    Args:
-        scene: The scene.
-        noise: float32 [C, F, 8, 8]. The channel of an object's color places the object.
-        spans: The pixel frames (first, end) of each latent frame.
-    """
+    """Return the scene with each mover placed by the channel of its color in the noise float32 [C, F, 8, 8]; the rest
+    is unchanged. `spans` are the pixel frames (first, end) of each latent frame."""
     movers, noise = scene.movers, noise.numpy()
     if len(movers) == 1:
         return replace(scene, movers=(_best(movers[0], noise, spans, None)[1],))
@@ -107,18 +102,11 @@ def _marks() -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """A clip of a scene, which may cut to another scene.
+    """A clip of a scene, which may cut to another scene."""
 
-    Attributes:
-        scene: The scene, shown from its frame `first` on.
-        first: Its first frame.
-        then: The scene from frame `cut` of the clip on, from its own start; None without a cut.
-        cut: The first frame of `then`.
-    """
-
-    scene: VideoScene
+    scene: VideoScene  # shown from its frame `first` on
     first: int = 0
-    then: VideoScene | None = None
+    then: VideoScene | None = None  # the scene from frame `cut` of the clip on, from its own start; None without a cut
     cut: int = 0
 
     def frames(self, count: int) -> np.ndarray:
@@ -165,7 +153,6 @@ _CHUNK, _BATCH = 256, 4
 
 
 def blocks_of(kind: Kind) -> int:
-    """Return the number of blocks of a set's clips."""
     return 1 if kind == "starts" else BLOCKS
 
 
@@ -177,7 +164,6 @@ def spans(block: int, each: int = 4) -> list[tuple[int, int]]:
 
 
 def pixel_frames(blocks: int, each: int = 4) -> int:
-    """Return the number of pixel frames of the first `blocks` blocks of a video."""
     return 1 + (PLAN.start(blocks) - 1) * each
 
 
@@ -186,15 +172,8 @@ PROMPT_FRAMES = pixel_frames(7)  # frames within which prompts mention bounces
 
 @dataclass(frozen=True, slots=True)
 class TrainingClip:
-    """A clip of a training set.
-
-    Attributes:
-        scenes: Each scene with its first block.
-        noise: float32 [C, 3, 8, 8] per scene: the noise of its first block, which placed its objects.
-    """
-
-    scenes: tuple[tuple[int, VideoScene], ...]
-    noise: tuple[Tensor, ...]
+    scenes: tuple[tuple[int, VideoScene], ...]  # each with its first block
+    noise: tuple[Tensor, ...]  # float32 [C, 3, 8, 8] per scene, of its first block, which placed its objects
 
     def clip(self) -> Clip:
         (_, scene), *later = self.scenes
@@ -202,14 +181,7 @@ class TrainingClip:
 
 
 def training_clip(kind: Kind, index: int, channels: int, first: int | None = None) -> TrainingClip:
-    """Return the clip at an index of a set, a pure function of its arguments.
-
-    Args:
-        kind: The set.
-        index: The index.
-        channels: Channels of the latents.
-        first: First seed of the set; None for the training set.
-    """
+    """Return the clip at an index of a set, the training set where `first` is None: a pure function of its arguments."""
     seed = (SEEDS[kind] if first is None else first) + 2 * index
     scenes, drawn = [], []
     for number, block in enumerate((0, CUT) if kind == "cuts" else (0,)):
@@ -221,15 +193,8 @@ def training_clip(kind: Kind, index: int, channels: int, first: int | None = Non
 
 @dataclass(frozen=True, slots=True)
 class ClipSet:
-    """A set of clips with their latents.
-
-    Attributes:
-        kind: The set.
-        latents: float16 [N, C, F, 8, 8], normalised latents of its first N clips.
-    """
-
     kind: Kind
-    latents: Tensor
+    latents: Tensor  # float16 [N, C, F, 8, 8], normalised, of its first N clips
 
     def __len__(self) -> int:
         return len(self.latents)

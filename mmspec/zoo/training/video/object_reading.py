@@ -27,16 +27,8 @@ def object_coverage(members: Sequence[TrainingClip], kind: Kind) -> Tensor:
 
 
 def object_labels(members: Sequence[TrainingClip], kind: Kind, side: int) -> tuple[Tensor, Tensor]:
-    """Return look and heading (an index of DIRECTIONS) of the object that covers most of each square of latents.
-
-    Args:
-        members: The B clips.
-        kind: Their set.
-        side: Latents per side of a square.
-
-    Returns:
-        Two tensors int64 [B, F, 8 // side, 8 // side], IGNORED_LABEL where no object fills a quarter of the square.
-    """
+    """Return look and heading (an index of DIRECTIONS) of the object that covers most of each square of `side` latents,
+    int64 [B, F, 8 // side, 8 // side], IGNORED_LABEL where no object fills a quarter of it."""
     labels = [_labels_of_clip(member, blocks_of(kind), side) for member in members]
     looks, headings = (torch.from_numpy(np.stack(some)) for some in zip(*labels, strict=True))
     return looks, headings
@@ -61,8 +53,7 @@ def _labels_of_clip(member: TrainingClip, blocks: int, side: int) -> tuple[np.nd
 
 def _by_mover(member: TrainingClip, blocks: int) -> list[tuple[np.ndarray, list[tuple[Mover, list[int]]]]]:
     """Return for each scene of a clip the share of each latent that each mover fills, [movers, F, 8, 8], and the movers
-    with their headings at the first pixel frame of each latent.
-    """
+    with their headings at the first pixel frame of each latent."""
     bounds, parts = [*(block for block, _ in member.scenes[1:]), blocks], []
     for (first, scene), last in zip(member.scenes, bounds, strict=True):
         shown = _latent_spans(first, last)
@@ -100,12 +91,8 @@ _RARE = 4.0  # weight of a token with an object in the loss of presence
 
 
 class ObjectReader(nn.Module):
-    """Heads that read objects from the states [B, S, dim] after the middle layer of a video model.
-
-    Args:
-        width: Width of the states.
-        patch: Latents per side of a token.
-    """
+    """Heads that read objects from the states [B, S, dim] after the middle layer of a video model; a token has `patch`
+    latents per side."""
 
     def __init__(self, width: int, patch: int):
         super().__init__()
@@ -115,16 +102,9 @@ class ObjectReader(nn.Module):
         self.there = nn.Linear(2 * width, 1)
 
     def loss(self, states: Tensor, looks: Tensor, headings: Tensor) -> tuple[Tensor, float]:
-        """Return the cross-entropy of presence over all tokens, and of look and heading over the tokens with an object.
-
-        Args:
-            states: float [B, S, dim].
-            looks: int64 [B, F, h, w], labels of the tokens; see `object_labels`.
-            headings: int64 [B, F, h, w], labels of the tokens.
-
-        Returns:
-            The loss, and the share of tokens with an object whose look is read correctly.
-        """
+        """Return the cross-entropy of presence over all tokens of states [B, S, dim], and of look and heading (see
+        `object_labels`), int64 [B, F, h, w], over those with an object, and the share of the latter whose look is read
+        correctly."""
         looks, headings = (labels.flatten(1).to(states.device) for labels in (looks, headings))
         here = looks != IGNORED_LABEL
         hidden = self.mix(F.rms_norm(states.float(), states.shape[-1:]))

@@ -31,18 +31,7 @@ from mmspec.zoo.training.vlm.drafter_recipes import ANSWER_SOURCE, RECIPES, TARG
 def training_answers(
     model: Any, processor: Any, data: DrafterData, work: Path, progress: Progress
 ) -> dict[str, list[int]]:
-    """Return the target's answers to every request, greedy and sampled in turn, cached in `work`.
-
-    Args:
-        model: The target.
-        processor: The processor of the target.
-        data: The requests.
-        work: The folder of training states.
-        progress: Progress bars.
-
-    Returns:
-        Request name -> token ids of the answer.
-    """
+    """Return the target's token ids to every request by name, greedy and sampled in turn, cached in `work`."""
     bar = progress.add_task("answers", total=data.count, note="")
     folder, how = work / data.answers, AnswerSettings(batch=48, new_tokens=data.new_tokens)
 
@@ -63,10 +52,8 @@ def training_answers(
 def with_own_prompts(
     data: DrafterData, model: Any, processor: Any, work: Path, batch: int, progress: Progress
 ) -> DrafterData:
-    """Return the data with prompts that the target writes, cached in `work`, among the requests without pictures.
-
-    The requests form batches of a single kind, in a fixed random order.
-    """
+    """Return the data with prompts that the target writes, cached in `work`, among the requests without pictures. The
+    requests form batches of a single kind, in a fixed random order."""
     if not data.own_prompts:
         return data
     folder = work / data.answers
@@ -92,20 +79,7 @@ def build(
     out: Path, work: Path, target: tuple[Any, Any], name: str, recipe: DrafterRecipe | None = None, *,
     resume: bool = True, device: str = "cpu",
 ) -> dict[str, Any]:  # fmt: skip
-    """Train a drafter on the target's own answers, and write its weights with a card.
-
-    Args:
-        out: The folder to write.
-        work: The folder of training states and answers.
-        target: The target and its processor.
-        name: The name of the drafter in the zoo.
-        recipe: The recipe; None for that of the name.
-        resume: Whether to continue from the state in `work`.
-        device: The device of the training.
-
-    Returns:
-        The card.
-    """
+    """Train a drafter on the target's own answers, and write its weights with a card."""
     recipe = RECIPES[name] if recipe is None else recipe
     data = TARGETS[recipe.target]
     target[0].to(device)
@@ -123,19 +97,7 @@ def build(
 def train_on_answers(
     name: str, recipe: DrafterRecipe, target: tuple[Any, Any], data: DrafterData, work: Path, resume: bool = True
 ) -> tuple[ShapedDrafter, dict[str, float]]:
-    """Train a drafter on the target's own answers, on the device of the target, which is frozen.
-
-    Args:
-        name: The name of the drafter in the zoo.
-        recipe: The recipe.
-        target: The target and its processor.
-        data: The requests.
-        work: The folder of answers, state and log.
-        resume: Whether to continue from the state in `work`.
-
-    Returns:
-        The drafter, and the last figures of its training.
-    """
+    """Train a drafter on the target's own answers, on the device of the target, which is frozen."""
     model, processor = target
     model.eval().requires_grad_(False)
     with progress_bars() as progress:
@@ -187,22 +149,8 @@ def build_acceptance_head(
     out: Path, work: Path, target: tuple[Any, Any], drafter: ShapedDrafter, *, device: str = "cpu",
     steps: int = ACCEPTANCE_STEPS, batch: int = ACCEPTANCE_BATCH,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train a SpecDec++ head on draft tokens of a frozen drafter, and write fp16 weights with a card.
-
-    Cached answers in `work` are reused. The training takes minutes and cannot be resumed.
-
-    Args:
-        out: The folder to write.
-        work: The folder of answers.
-        target: The target and its processor.
-        drafter: The drafter.
-        device: The device of the training.
-        steps: Steps of the training.
-        batch: Requests per step.
-
-    Returns:
-        The card.
-    """
+    """Train a SpecDec++ head on draft tokens of a frozen drafter, and write fp16 weights with a card. Cached answers in
+    `work` are reused. The training takes minutes and cannot be resumed."""
     (model, processor), data = target, TARGETS["vlm"]
     model.to(device).eval().requires_grad_(False)
     drafter.to(device)

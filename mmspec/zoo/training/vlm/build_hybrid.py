@@ -23,21 +23,12 @@ SWAPPED_EVERY = 50  # steps
 
 @dataclass(frozen=True, slots=True)
 class HybridRecipe(ZooRecipe):
-    """All settings of the hybrid VLM; the defaults are those of `vlm/hybrid`.
-
-    Attributes:
-        size: Sizes of the model.
-        tower_steps: Steps of the tower's pretraining.
-        dense_steps: First steps, on rows with short answers.
-        batch: Rows per step.
-    """
-
     name, warmup, weight_decay = "vlm/hybrid", 50, 0.05
     data = "procedural world of mmspec.zoo.world, scenes and documents rendered, captioned and transcribed from seeds"
     size: HybridSize = HybridSize()
-    tower_steps: int = 1800
+    tower_steps: int = 1800  # of the tower's pretraining
     steps: int = 2700
-    dense_steps: int = 300
+    dense_steps: int = 300  # first steps, on rows with short answers
     batch: int = 16
     lr: float = 2e-3
     muon: float = 2.5
@@ -52,19 +43,7 @@ def build(
     out: Path, work: Path, recipe: HybridRecipe = HybridRecipe(), *, resume: bool = True, device: str = "cpu",
     measure: Callable[[Any, Any], dict[str, float]] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train the hybrid VLM, and write fp16 weights and the processor with a card.
-
-    Args:
-        out: The folder to write.
-        work: The folder of training states.
-        recipe: The recipe.
-        resume: Whether to continue from the states in `work`.
-        device: The device of the training.
-        measure: Measures the model read back from `out` and its processor, for the card.
-
-    Returns:
-        The card.
-    """
+    """Train the hybrid VLM, and write fp16 weights and the processor with a card, measured as read back from `out`."""
     folder, tower_folder = work / recipe.folder, work / f"{recipe.folder}_tower"
     if not resume:
         start_over(folder)
@@ -99,11 +78,7 @@ def train_hybrid(
     model: nn.Module, encode: HybridEncoder, recipe: HybridRecipe, folder: Path, resume: bool = True,
     device: str = "cpu",
 ) -> dict[str, float]:  # fmt: skip
-    """Train the merger and the text model on answers only; the rest of the tower is frozen.
-
-    Returns:
-        The last means of loss and accuracies.
-    """
+    """Train the merger and the text model on answers only; the rest of the tower is frozen."""
     model.to(device).train()
     model.model.visual.requires_grad_(False).merger.requires_grad_(True)
 
@@ -137,18 +112,8 @@ def swapped_image_loss(model: nn.Module, encode: HybridEncoder, rows: list[Hybri
 
 
 def answer_logits(model: nn.Module, batch: HybridBatch, digits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the logits at every supervised token of a batch.
-
-    Rows are padded on the right, where no attention or recurrence reaches back from, so no mask is needed.
-
-    Args:
-        model: The hybrid VLM.
-        batch: The rows.
-        digits: int64 [D], the tokens of digits.
-
-    Returns:
-        Logits float [T, V], the supervised tokens int64 [T], and bool [T], whether each token is a digit of a number.
-    """
+    """Return float [T, V], the supervised tokens int64 [T], and bool [T], whether each is in `digits`, int64 [D]. Rows
+    are padded on the right, where no attention or recurrence reaches back from, so no mask is needed."""
     device = model.device
     inputs = {name: value.to(device) for name, value in batch.inputs.items()}
     logits = model(**inputs, use_cache=False).logits

@@ -28,8 +28,6 @@ SOURCE = "captions by vlm/small at temperatures 0.7 and 1.3, whose colors, kinds
 
 @dataclass(frozen=True, slots=True)
 class JudgeRequests:
-    """The first `count` requests for captions."""
-
     count: int
 
     def __len__(self) -> int:
@@ -54,22 +52,9 @@ def build(
     out: Path, work: Path, target: tuple[Any, Any], small: tuple[Any, Any], name: str = "vlm/judge", *,
     device: str = "cpu", captions: int = CAPTIONS, held_out: int = HELD_OUT, batch: int = BATCH,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train the head on captions of the small model, as the target reads them, and write fp16 weights with a card.
-
-    Args:
-        out: The folder to write.
-        work: The folder of the captions, which a later call reuses.
-        target: The target and its processor.
-        small: The small model, which makes enough mistakes to learn from, and its processor.
-        name: The name of the head in the zoo.
-        device: The device of the training.
-        captions: The number of captions.
-        held_out: The number of the last captions, on which the head is measured, in whole batches.
-        batch: Captions per batch.
-
-    Returns:
-        The card.
-    """
+    """Train the head on captions of the small model, which makes enough mistakes to learn from, as the target reads
+    them, and write fp16 weights with a card. It is measured on the last `held_out` captions, in whole batches; a later
+    call reuses the captions in `work`."""
     (model, processor), requests = target, JudgeRequests(captions)
     small[0].to(device).eval()
     model.to(device).eval().requires_grad_(False)

@@ -44,30 +44,16 @@ SMOL_CHAT = ChatFormat(
 
 @dataclass(frozen=True, slots=True)
 class SmolRecipe(ZooRecipe):
-    """All settings of the projector.
-
-    Attributes:
-        steps: Steps of the training.
-        batch: Pictures per step.
-        lr: Largest learning rate.
-        brief: Share of the steps whose rows have short answers only.
-        named: Weight in the loss of the words for colors and kinds, since these depend on the picture and phrases do
-            not.
-        start_scenes: Scenes of the closed-form initialisation.
-        seed: Seed of the initial weights.
-        dtype: Precision of the language model during the training; the projector stays in float32.
-    """
-
     name, warmup, weight_decay, log_every = "vlm/smol", 30, 0.01, 10
     data = "procedural world of mmspec.zoo.world, rendered and captioned from seeds"
     steps: int = 1000
     batch: int = 4
     lr: float = 2e-4
-    brief: float = 0.3
-    named: float = 3.0
-    start_scenes: int = 1500
+    brief: float = 0.3  # share of the steps whose rows have short answers only
+    named: float = 3.0  # weight of the words for colors and kinds, which depend on the picture
+    start_scenes: int = 1500  # of the closed-form initialisation
     seed: int = 0
-    dtype: str = "bfloat16"
+    dtype: str = "bfloat16"  # of the language model in training; the projector stays in float32
 
     def __post_init__(self) -> None:
         self.plan()
@@ -131,21 +117,8 @@ def train_projector(
     projector: WindowProjector, tower: CLIPVisionModel, language: Any, tokenizer: Any, folder: Path,
     recipe: SmolRecipe, resume: bool = True,
 ) -> dict[str, float]:  # fmt: skip
-    """Train the projector on answers only; tower and language model are frozen.
-
-    Args:
-        projector: The projector; trained in place.
-        tower: The vision tower.
-        language: The text model.
-        tokenizer: Its tokenizer.
-        folder: The folder of the state and the log.
-        recipe: The recipe.
-        resume: Whether to continue from the state in `folder`.
-
-    Returns:
-        The last means of the loss, and of the shares of all tokens, colors, shapes and digits that are the most
-            probable token.
-    """
+    """Train the projector in place on answers only; tower and language model are frozen. Return the loss, and the
+    shares of all tokens, colors, shapes and digits that are the most probable token."""
     language.eval().requires_grad_(False)
     tower.eval().requires_grad_(False)
     picture, encode = picture_id(tokenizer), ConversationEncoder(tokenizer, SMOL_CHAT, multiple=32)
@@ -173,20 +146,7 @@ def build(
     out: Path, work: Path, language: tuple[Any, Any], tower_folder: Path, recipe: SmolRecipe = SmolRecipe(), *,
     resume: bool = True, measure: Callable[..., dict[str, float]] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train the projector and write it with its card; the text model does not change.
-
-    Args:
-        out: The folder of the projector and the card.
-        work: The folder of the state and the log.
-        language: The text model and its tokenizer.
-        tower_folder: The folder of the LLaVA whose vision tower is used.
-        recipe: The recipe.
-        resume: Whether to continue from the last state.
-        measure: Measures the model and its processor, for the card.
-
-    Returns:
-        The card.
-    """
+    """Train the projector and write it with its card; the text model does not change."""
     (model, tokenizer), tower, folder = language, read_tower(tower_folder), work / recipe.folder
     reader = deepcopy(model).to(getattr(torch, recipe.dtype))
     if resume and (folder / STATE).exists():

@@ -32,25 +32,14 @@ FIRST_SEED = 1 << 24  # apart from the scenes of the tower
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """The rows of each step: rows of a single picture and a few without pictures.
-
-    After the share `many_from` of the training, every `many_every`-th step asks about several pictures instead.
-
-    Attributes:
-        batch: Rows per step.
-        text_rows: Rows without pictures in a step that has any.
-        text_every: Interval of the steps that have such rows.
-        many_batch: Rows of a step with several pictures.
-        many_every: Interval of the steps with several pictures.
-        many_from: The share of the steps after which these begin.
-    """
+    """The rows of each step: rows of a picture and a few without, or of several pictures."""
 
     batch: int = 16
-    text_rows: int = 1
-    text_every: int = 2
-    many_batch: int = 8
-    many_every: int = 6
-    many_from: float = 0.6
+    text_rows: int = 1  # rows without pictures in a step that has any
+    text_every: int = 2  # interval of the steps that have such rows
+    many_batch: int = 8  # rows of a step with several pictures
+    many_every: int = 6  # interval of these steps
+    many_from: float = 0.6  # share of the steps after which these begin
 
     def __post_init__(self) -> None:
         if not 0 <= self.text_rows < self.batch:
@@ -69,10 +58,8 @@ class Mixture:
 @torch.no_grad()
 def start_projector(model: LlavaForConditionalGeneration, reader: PatchReader, scenes: int = 64) -> None:
     """Initialise the projector's first layer along the tower's reading heads, every property with the same variance.
-
     Shape has half of the variance of the tower's features, and color a twentieth. From a random projector, the text
-    model first learns to find objects by the earlier words of the caption, and ignores places and colors for long.
-    """
+    model first learns to find objects by the earlier words of the caption, and ignores places and colors for long."""
     pixels, _ = tower_batch(FIRST_SEED - scenes, scenes)
     hidden = patch_features(reader.tower, pixels).flatten(0, 1)
     point_along(model.model.multi_modal_projector.linear_1, reader.heads, hidden)
@@ -105,21 +92,7 @@ def train_captioner(
     mixture: Mixture = Mixture(), resume: bool = True, device: str = "cpu",
     workers: int = 0,
 ) -> dict[str, float]:  # fmt: skip
-    """Train projector and text model on answers only.
-
-    Args:
-        model: The model; trained in place, with a frozen tower.
-        tokenizer: Its tokenizer.
-        folder: The folder of the state and the log.
-        plan: The schedule.
-        mixture: The rows of each step.
-        resume: Whether to continue from the state in `folder`.
-        device: The device of the training.
-        workers: Processes that encode rows ahead; see `prefetched`.
-
-    Returns:
-        The last means of loss and accuracies.
-    """
+    """Train projector and text model in place on answers only, with a frozen tower."""
     model.to(device).train()
     model.model.vision_tower.requires_grad_(False).eval()
     encode = ConversationEncoder(tokenizer)
@@ -154,13 +127,6 @@ def _to(rows: ConversationBatch, device: str) -> ConversationBatch:
 
 @dataclass(frozen=True, slots=True)
 class VlmRecipe(ZooRecipe):
-    """All settings of a zoo VLM; the defaults are those of the shipped `vlm`.
-
-    Attributes:
-        size: Sizes of the text model.
-        tower_steps: Steps of the tower's pretraining.
-    """
-
     weight_decay, data = 0.05, "procedural world of mmspec.zoo.world, rendered and captioned from seeds"
     name: str = "vlm"
     size: TextSize = TextSize()
@@ -175,7 +141,7 @@ class VlmRecipe(ZooRecipe):
 
 
 def small_recipe() -> VlmRecipe:
-    """Return the recipe of the assistant model `vlm/small`: same tower and tokenizer, two narrow text layers."""
+    """The assistant model `vlm/small`: same tower and tokenizer, two narrow text layers."""
     return VlmRecipe(name="vlm/small", size=TextSize(layers=2, width=128, inner=352), steps=700, lr=2e-3)
 
 
@@ -183,19 +149,8 @@ def build(
     out: Path, work: Path, recipe: VlmRecipe = VlmRecipe(), *, resume: bool = True, device: str = "cpu",
     measure: Callable[[LlavaForConditionalGeneration, LlavaProcessor], dict[str, float]] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train a VLM, and write fp16 weights and the processor with a card.
-
-    Args:
-        out: The folder to write.
-        work: The folder of training states. The tower in `work/tower` is shared by all recipes.
-        recipe: The recipe.
-        resume: Whether to continue from the states in `work`.
-        device: The device of the training.
-        measure: Measures the model read back from `out` and its processor, for the card.
-
-    Returns:
-        The card.
-    """
+    """Train a VLM, and write fp16 weights and the processor with a card, measured as read back. All recipes share the
+    tower in `work/tower`."""
     folder = work / recipe.folder
     if not resume:
         start_over(folder)

@@ -26,27 +26,16 @@ IMAGE_TOKENS = SIDE * SIDE
 
 @dataclass(frozen=True, slots=True)
 class ChatFormat:
-    """The strings around the turns of a conversation.
+    """The strings around the turns of a conversation."""
 
-    Attributes:
-        opening: Before the first turn without pictures.
-        pictured: Before the pictures of the first turn.
-        picture: In the place of a picture.
-        unpictured: Before the user's first text where no picture precedes it.
-        later: Before the user's later texts.
-        reply: After the user's text.
-        answer: Before an answer.
-        end: After an answer, supervised.
-    """
-
-    opening: str
-    pictured: str
-    picture: str
-    unpictured: str
-    later: str
-    reply: str
+    opening: str  # before the first turn without pictures
+    pictured: str  # before the pictures of the first turn
+    picture: str  # in the place of a picture
+    unpictured: str  # before the user's first text where no picture precedes it
+    later: str  # before the user's later texts
+    reply: str  # after the user's text
     answer: str
-    end: str
+    end: str  # after an answer, supervised
 
 
 ZOO_CHAT = ChatFormat(
@@ -56,34 +45,19 @@ ZOO_CHAT = ChatFormat(
 
 @dataclass(frozen=True, slots=True)
 class ConversationRow:
-    """Pictures and the branches of turns that follow them.
-
-    Attributes:
-        scenes: The pictures, shown before any text.
-        branches: The turns of each branch.
-    """
-
-    scenes: tuple[Scene, ...]
+    scenes: tuple[Scene, ...]  # shown before any text
     branches: tuple[tuple[Turn, ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ConversationBatch:
-    """Padded rows.
+    """Padded rows."""
 
-    Attributes:
-        ids: int64 [B, S].
-        supervised: bool [B, S], tokens of answers.
-        positions: int64 [B, S].
-        visible: bool [B, 1, S, S], the attention mask.
-        pixels: float32 [P, 3, 96, 96], the pictures of all rows in order; None without pictures.
-    """
-
-    ids: Tensor
-    supervised: Tensor
-    positions: Tensor
-    visible: Tensor
-    pixels: Tensor | None
+    ids: Tensor  # int64 [B, S]
+    supervised: Tensor  # bool [B, S], tokens of answers
+    positions: Tensor  # int64 [B, S]
+    visible: Tensor  # bool [B, 1, S, S]
+    pixels: Tensor | None  # float32 [P, 3, 96, 96] of all rows in order
 
 
 def picture_row(seed: int) -> ConversationRow:
@@ -118,13 +92,7 @@ def many_row(seed: int) -> ConversationRow:
 
 
 class ConversationEncoder:
-    """An encoder of rows to padded tensors.
-
-    Args:
-        tokenizer: The tokenizer of the model.
-        chat: The strings around turns.
-        multiple: Lengths are padded to multiples of this.
-    """
+    """An encoder of rows to tensors, padded to a length that is a multiple of `multiple`."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, chat: ChatFormat = ZOO_CHAT, multiple: int = 16) -> None:
         self.tokenizer, self.chat, self.multiple = tokenizer, chat, multiple
@@ -185,16 +153,8 @@ def word_classes(tokenizer: PreTrainedTokenizerFast) -> dict[str, Tensor]:
 
 
 def branch_mask(branch: Tensor) -> Tensor:
-    """Return the attention mask: a token attends to earlier tokens of the prefix (branch 0) and of its own branch.
-
-    Padding (branch -1) attends to padding only, so that no row of the softmax is empty.
-
-    Args:
-        branch: int64 [B, S].
-
-    Returns:
-        bool [B, 1, S, S].
-    """
+    """Return bool [B, 1, S, S] of branches int64 [B, S]: a token attends to earlier tokens of the prefix (branch 0) and
+    of its own branch. Padding (branch -1) attends to padding only, so that no row of the softmax is empty."""
     size = branch.shape[1]
     own = branch[:, :, None] == branch[:, None, :]
     prefix = (branch == 0)[:, None, :] & (branch >= 0)[:, :, None]

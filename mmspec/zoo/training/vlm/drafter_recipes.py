@@ -28,35 +28,21 @@ ANSWER_SOURCE = "procedural world of mmspec.zoo.world, answered by the zoo VLM i
 
 @dataclass(frozen=True, slots=True)
 class DrafterData:
-    """The data that drafters of a target are trained and measured on.
+    """The data that drafters of a target are trained and measured on."""
 
-    Attributes:
-        answers: Folder of the target's own answers.
-        requests: Number -> requests with pictures.
-        held_out: Requests for the acceptance length.
-        new_tokens: The longest answer in tokens.
-        pictures: The number of requests with pictures.
-        texts: The number of requests without pictures.
-        text_requests: Number -> requests without pictures.
-        source: The data in words, for cards.
-        stored: Whether the target's states are stored, so that later epochs do not run the target.
-        own_prompts: The number of further requests without pictures, which the target writes itself.
-    """
-
-    answers: str
-    requests: Callable[[int], Sequence[Example]]
-    held_out: Sequence[Example]
-    new_tokens: int = 128
-    pictures: int = IMAGE_REQUESTS
-    texts: int = TEXT_REQUESTS
-    text_requests: Callable[[int], Sequence[Example]] = TextRequests
-    source: str = ANSWER_SOURCE
-    stored: bool = False
-    own_prompts: int = 0
+    answers: str  # folder of the target's own answers
+    requests: Callable[[int], Sequence[Example]]  # number -> requests with pictures
+    held_out: Sequence[Example]  # for the acceptance length
+    new_tokens: int = 128  # the longest answer in tokens
+    pictures: int = IMAGE_REQUESTS  # requests with pictures
+    texts: int = TEXT_REQUESTS  # requests without pictures
+    text_requests: Callable[[int], Sequence[Example]] = TextRequests  # number -> requests without pictures
+    source: str = ANSWER_SOURCE  # in words, for cards
+    stored: bool = False  # whether the target's states are stored, so that later epochs do not run it
+    own_prompts: int = 0  # further requests without pictures, which the target writes itself
 
     @property
     def count(self) -> int:
-        """The number of all requests."""
         return self.pictures + self.texts
 
     @property
@@ -91,29 +77,17 @@ TARGETS = {
 
 @dataclass(frozen=True, slots=True)
 class DrafterRecipe:
-    """All settings of a drafter that differ from the `equal_recipe` recipe of its kind.
+    """All settings of a drafter that differ from the `equal_recipe` recipe of its kind."""
 
-    Attributes:
-        kind: A kind of `new_drafter`, or "mtp".
-        sizes: Sizes for `new_drafter`.
-        steps: Steps of the training.
-        batch: Requests per step.
-        objective: The objective; None for the recipe's.
-        eval_every: Steps between measurements of the acceptance length.
-        muon: See `Schedule`.
-        target: A name in TARGETS.
-        weights: The dtype of the shipped weights; int8 is half of float16, see `quantise_rows`.
-    """
-
-    kind: str
-    sizes: Mapping[str, Any] = field(default_factory=dict)
+    kind: str  # of `new_drafter`, or "mtp"
+    sizes: Mapping[str, Any] = field(default_factory=dict)  # for `new_drafter`
     steps: int = 800
     batch: int = 12
-    objective: AnyObjective | None = None
-    eval_every: int = 100
-    muon: float = 0.0
-    target: str = "vlm"
-    weights: torch.dtype = torch.float16
+    objective: AnyObjective | None = None  # None for the recipe's
+    eval_every: int = 100  # steps between measurements of the acceptance length
+    muon: float = 0.0  # see `Schedule`
+    target: str = "vlm"  # a name in TARGETS
+    weights: torch.dtype = torch.float16  # int8 is half of float16, see `quantise_rows`
 
 
 # two layers with half of the target's inner width: about the weights of a single target layer

@@ -22,8 +22,6 @@ BLOCK = 12  # consecutive requests with similar numbers of pictures, so that bat
 
 @dataclass(frozen=True, slots=True)
 class _IndexedRequests:
-    """The first `count` requests of an endless sequence."""
-
     count: int
 
     def __len__(self) -> int:
@@ -39,7 +37,6 @@ class _IndexedRequests:
         return f"{self!r} {index}"
 
     def example(self, index: int) -> Example:
-        """Return the request of an index."""
         raise NotImplementedError
 
 
@@ -131,12 +128,7 @@ _WINDOW = 512  # requests are sorted by length within a window, so that batches 
 
 @dataclass(frozen=True, slots=True)
 class InstructionRequests:
-    """The first `count` distinct instructions from a seed on, as a sequence of examples.
-
-    Attributes:
-        count: The number of requests.
-        seed: The number of the first instruction.
-    """
+    """The first `count` distinct instructions from number `seed` on, as a sequence of examples."""
 
     count: int
     seed: int = 0

@@ -25,38 +25,21 @@ DENSE = {"brief": 0.5, "asked": 0.5}  # of the first rows: short answers whose w
 
 @dataclass(frozen=True, slots=True)
 class HybridRow:
-    """Pictures and the turns of a conversation.
-
-    Attributes:
-        pictures: uint8 [96, 96, 3] each, shown with the first turn.
-        turns: The turns.
-    """
-
-    pictures: tuple[np.ndarray, ...]
+    pictures: tuple[np.ndarray, ...]  # uint8 [96, 96, 3] each, shown with the first turn
     turns: tuple[Turn, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class HybridBatch:
-    """Rows padded on the right.
+    """Rows padded on the right."""
 
-    Attributes:
-        inputs: Inputs of the model's forward pass.
-        supervised: bool [B, S], tokens of answers.
-    """
-
-    inputs: dict[str, Tensor]
-    supervised: Tensor
+    inputs: dict[str, Tensor]  # of the model's forward pass
+    supervised: Tensor  # bool [B, S], tokens of answers
 
 
 def hybrid_row(seed: int, shares: Mapping[str, float] = SHARES) -> HybridRow:
-    """Return the row of a seed.
-
-    Args:
-        seed: The seed.
-        shares: Probability of each kind of row: "scene" (captions and questions), "brief" (a list of objects), "asked"
-            (three questions), "document", "many" (several scenes) and "text" (an invented scene).
-    """
+    """Return the row of a seed, by the probability of each kind: "scene" (captions and questions), "brief" (a list of
+    objects), "asked" (three questions), "document", "many" (several scenes) and "text" (an invented scene)."""
     rng = np.random.default_rng((seed, 11))
     kind = str(rng.choice(list(shares), p=list(shares.values())))
     if kind == "document":
@@ -97,12 +80,6 @@ def grids(count: int) -> Tensor:
 
 
 class HybridEncoder:
-    """An encoder of rows to padded tensors.
-
-    Args:
-        tokenizer: The tokenizer of the hybrid VLM.
-    """
-
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
         self.tokenizer = tokenizer
         self.image = tokenizer.convert_tokens_to_ids(IMAGE)

@@ -38,15 +38,7 @@ class MergedReader(nn.Module):
         self.heads = nn.ModuleDict({name: nn.Linear(width, classes) for name, (classes, _) in SIZES.items()})
 
     def forward(self, pixels: Tensor, grid: Tensor) -> dict[str, Tensor]:
-        """Return the logits of each head.
-
-        Args:
-            pixels: float [B * 144, 384]; see `patches`.
-            grid: int64 [B, 3].
-
-        Returns:
-            Logits by head, [B, 36, classes].
-        """
+        """Return logits by head, [B, 36, classes], of `patches` float [B * 144, 384] and their grid int64 [B, 3]."""
         merged = self.tower(pixels, grid_thw=grid).pooler_output.view(len(grid), SIDE * SIDE, -1)
         return {name: head(merged) for name, head in self.heads.items()}
 
@@ -105,19 +97,10 @@ def reading_loss(logits: dict[str, Tensor], labels: dict[str, Tensor]) -> tuple[
 def speak_words(
     reader: MergedReader, tokenizer: Any, embedding: Tensor, first_seed: int, pictures: int = 64, spread: float = 0.1
 ) -> None:
-    """Initialise the merger to output words of the text model, so that it reads pictures much like text.
-
-    A token's output is a sum of embedding rows for its properties, each property with the same variance. Properties
-    without a word have random directions.
-
-    Args:
-        reader: The tower with its heads; changed in place.
-        tokenizer: The tokenizer of the text model.
-        embedding: float [V, width], the embedding of the text model.
-        first_seed: First seed of the scenes and documents that variances are measured on.
-        pictures: Number of these scenes, and of these documents.
-        spread: Standard deviation of the merger's output.
-    """
+    """Initialise the merger, in place, to output words of the text model, so that it reads pictures much like text. A
+    token's output, of deviation `spread`, is a sum of rows of the embedding float [V, width] for its properties, each
+    with the same variance, measured on `pictures` scenes and documents. Properties without a word have random
+    directions."""
     pixels, grid, _ = reading_batch(first_seed, pictures, pictures)
     merged = reader.tower(pixels, grid_thw=grid).pooler_output
     mix = _words(tokenizer, embedding).T
@@ -149,21 +132,7 @@ def pretrain_merged_tower(
     tower: nn.Module, folder: Path, steps: int, *, scenes: int = 20, documents: int = 8, lr: float = 2e-3,
     resume: bool = True, device: str = "cpu",
 ) -> tuple[MergedReader, dict[str, float]]:  # fmt: skip
-    """Train a tower on labels of its tokens.
-
-    Args:
-        tower: The tower; trained in place.
-        folder: The folder of the state and the log.
-        steps: Steps of the training.
-        scenes: Scenes per step.
-        documents: Documents per step.
-        lr: Largest learning rate.
-        resume: Whether to continue from the state in `folder`.
-        device: The device of the training.
-
-    Returns:
-        The tower with its heads, and held-out accuracies.
-    """
+    """Train a tower in place on labels of its tokens; return it with its heads, and held-out accuracies."""
     torch.manual_seed(0)
     reader = MergedReader(tower).to(device)
 

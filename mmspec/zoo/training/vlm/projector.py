@@ -26,10 +26,8 @@ WindowWords = tuple[str, str, str, str]
 
 
 def window_words(scene: Scene) -> list[WindowWords]:
-    """Return the words of the four rows of every grid cell: place, size and texture, color, kind.
-
-    For an empty cell, they are the place, the texture and the tone of the background, and "background".
-    """
+    """Return the words of the four rows of every grid cell: place, size and texture, color, kind. For an empty cell,
+    they are the place, the texture and the tone of the background, and "background"."""
     by_cell = {thing.cell: thing for thing in scene.things}
     words = []
     for cell, (place, *_) in enumerate(POSITIONS):
@@ -42,16 +40,8 @@ def window_words(scene: Scene) -> list[WindowWords]:
 
 
 def ridge(inputs: Tensor, targets: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-    """Return the linear map with the least squared error and a penalty on its weights.
-
-    Args:
-        inputs: float [N, D].
-        targets: float [N, E].
-        penalty: Penalty of the squared weights, in units of the inputs' mean variance times N.
-
-    Returns:
-        Weight float [E, D] and bias float [E]; the bias has no penalty.
-    """
+    """Return weight float [E, D] and bias float [E] of least squared error from inputs [N, D] to targets [N, E]. The
+    penalty of the squared weights is in units of the inputs' mean variance times N; the bias has none."""
     inputs, targets = inputs.double(), targets.double()
     center, mean = inputs.mean(0), targets.mean(0)
     centred = inputs - center
@@ -63,13 +53,8 @@ def ridge(inputs: Tensor, targets: Tensor, penalty: float) -> tuple[Tensor, Tens
 
 @torch.no_grad()
 def reading_heads(features: Tensor, labels: Mapping[str, Tensor], penalty: float = 1e-4) -> nn.ModuleDict:
-    """Return linear heads from patch features to the properties of the objects at patches, by ridge regression.
-
-    Args:
-        features: Patch features, float [N, vision].
-        labels: The class of every patch by property, int64 [N], `IGNORE` where a patch has none.
-        penalty: See `ridge`.
-    """
+    """Return linear heads by `ridge` from patch features float [N, vision] to the class of every patch by property,
+    int64 [N], `IGNORE` for none."""
     heads = nn.ModuleDict()
     for name, label in labels.items():
         head = heads[name] = nn.Linear(features.shape[1], len(PATCH_HEADS[name][0]))
@@ -84,21 +69,9 @@ def reading_heads(features: Tensor, labels: Mapping[str, Tensor], penalty: float
 def start_from_words(
     projector: WindowProjector, heads: nn.ModuleDict, features: Tensor, targets: Tensor, penalty: float = 1e-3
 ) -> float:
-    """Initialise a projector from word embeddings.
-
-    The first layer mixes reading heads, every property with the same variance. The second is the ridge map from its
-    windows to the embeddings.
-
-    Args:
-        projector: The projector; changed in place.
-        heads: The heads of `reading_heads`.
-        features: Patch features, float [N, patches, vision].
-        targets: Embeddings for the rows, float [N, windows, rows * text].
-        penalty: See `ridge`.
-
-    Returns:
-        The share of the targets' variance that the initialisation explains.
-    """
+    """Initialise a projector in place; return the share of the targets' variance that it explains. The first layer
+    mixes reading heads, every property with the same variance. The second is the ridge map from its windows of features
+    [N, patches, vision] to embeddings [N, windows, rows * text]."""
     point_along(projector.linear_1, heads, features.flatten(0, 1))
     inputs = projector.windows(features).flatten(0, 1)
     wanted = targets.flatten(0, 1)
@@ -112,18 +85,8 @@ def start_from_words(
 def answer_states(
     projector: nn.Module, tower: CLIPVisionModel, language: Any, rows: ConversationBatch, picture: int
 ) -> tuple[Tensor, Tensor]:
-    """Return the states from which the text model predicts supervised tokens.
-
-    Args:
-        projector: Maps patch features to rows of the text model.
-        tower: The frozen vision tower.
-        language: The frozen text model with its head.
-        rows: Conversations with pictures.
-        picture: The placeholder id of a picture's row.
-
-    Returns:
-        States float [T, width] before every supervised token, and those tokens int64 [T].
-    """
+    """Return states float [T, width] before every supervised token, and those tokens int64 [T]; `picture` is the
+    placeholder id of a picture's row."""
     embeds = language.get_input_embeddings()(rows.ids)
     with torch.no_grad():
         seen = patch_features(tower, rows.pixels)
@@ -173,17 +136,7 @@ class _ChunkedHeadLoss(torch.autograd.Function):
 def head_loss(
     states: Tensor, head: Tensor, targets: Tensor, weights: Tensor | None = None, chunk: int = 128
 ) -> tuple[Tensor, Tensor]:
-    """Return the weighted mean cross-entropy of tokens under a frozen head.
-
-    Args:
-        states: Hidden states, float [T, D].
-        head: Weights of the head, float [V, D] of the same dtype.
-        targets: Tokens, int64 [T].
-        weights: Weights of the tokens, float [T]; None for equal weights.
-        chunk: Tokens whose logits are in memory at once.
-
-    Returns:
-        The loss, float32 [], and the most probable token of every state, int64 [T].
-    """
+    """Return the weighted mean cross-entropy, float32 [], of tokens int64 [T] after states [T, D] under a frozen head
+    [V, D] of the same dtype, and the most probable tokens int64 [T]. `chunk` tokens have logits in memory at once."""
     weights = torch.ones(len(targets), device=states.device) if weights is None else weights
     return _ChunkedHeadLoss.apply(states, head, targets, weights / weights.sum(), chunk)

@@ -21,15 +21,8 @@ IGNORE = -100
 
 @torch.no_grad()
 def balanced(heads: nn.ModuleDict, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a linear map to the logits of all reading heads, each property with mean 0 and the same variance.
-
-    Args:
-        heads: The reading heads.
-        hidden: float [N, width], the states that mean and variance are measured on.
-
-    Returns:
-        Weight [C, width] and bias [C].
-    """
+    """Return weight [C, width] and bias [C] of a linear map to the logits of all reading heads, each property with mean
+    0 and the same variance on `hidden`, float [N, width]."""
     weights, biases = [], []
     for head in heads.values():
         logits = head(hidden)
@@ -49,12 +42,7 @@ def point_along(layer: nn.Linear, heads: nn.ModuleDict, hidden: Tensor) -> None:
 
 
 def patch_labels(scene: Scene, side: int = SIDE) -> dict[str, np.ndarray]:
-    """Return the class of every patch by head, int64 [side * side], IGNORE where a head has no label.
-
-    Args:
-        scene: The scene.
-        side: Patches per side of the picture.
-    """
+    """Return the class of every patch by head, int64 [side * side], IGNORE where a head has no label."""
     labels = {name: np.full((side, side), IGNORE, dtype=np.int64) for name in PATCH_HEADS}
     labels["tone"][:] = list(TONES).index(scene.background.tone)
     labels["backdrop"][:] = BACKDROPS.index(scene.background.texture)
@@ -99,20 +87,7 @@ def pretrain_tower(
     folder: Path, steps: int, batch: int = 32, lr: float = 1.5e-3, resume: bool = True, device: str = "cpu",
     workers: int = 0,
 ) -> tuple[PatchReader, dict[str, float]]:  # fmt: skip
-    """Train a new tower on patch labels.
-
-    Args:
-        folder: The folder of the state and the log.
-        steps: Steps of the training.
-        batch: Scenes per step.
-        lr: Largest learning rate.
-        resume: Whether to continue from the state in `folder`.
-        device: The device of the training.
-        workers: Processes that render ahead; see `prefetched`.
-
-    Returns:
-        The tower with its heads, and held-out accuracies.
-    """
+    """Train a new tower on patch labels; return it with its heads, and held-out accuracies."""
     reader = PatchReader(new_tower()).to(device)
     batch_of = prefetched(lambda step: tower_batch(step * batch, batch), steps, workers)
 
