@@ -37,8 +37,10 @@ def main() -> None:
         began = perf_counter()
         out = pipe(args.prompt, seed=args.seed, **how)
         pictures += out.images
-        print(f"{name}: {out.tokens.shape[1]} codes in {out.stats.target_passes} passes, {perf_counter() - began:.2f} s, "
-              f"rule {out.stats.rule}, exact: {out.stats.exact}")  # fmt: skip
+        print(
+            f"{name}: {out.tokens.shape[1]} codes in {out.stats.target_passes} passes, {perf_counter() - began:.2f} s, "
+            f"rule {out.stats.rule}, exact: {out.stats.exact}"
+        )
 
     side = pictures[0].width
     sheet = Image.new("RGB", (side * len(pictures), pictures[0].height))

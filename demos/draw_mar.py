@@ -43,8 +43,10 @@ def main() -> None:
         # instead of pipe(), since the request counts the calls of the head
         request = pipe.start(args.labels, decoding=decoding, seed=args.seed)
         stats = request.run()
-        print(f"{name}: {stats.target_passes} passes and {request.target.head_calls} calls of the head, "
-              f"{perf_counter() - began:.2f} s, exact: {stats.exact}")  # fmt: skip
+        print(
+            f"{name}: {stats.target_passes} passes and {request.target.head_calls} calls of the head, "
+            f"{perf_counter() - began:.2f} s, exact: {stats.exact}"
+        )
     videos = pipe.to_videos(pipe.tokens(request.target), request.target.errors)
     for number, (picture,) in enumerate(videos):
         picture.save(f"{args.out}-{number}.png")

@@ -27,6 +27,7 @@ def source(args: argparse.Namespace, needs: str) -> str:
         return args.hub
     if args.model is None or not Path(args.model).is_dir():
         got = "no model" if args.model is None else f"no folder {args.model}"
-        raise SystemExit(f"expected {needs}, got {got}; name it with --model FOLDER, let --hub OWNER/NAME fetch it, or "
-                         "try --zoo")  # fmt: skip
+        raise SystemExit(
+            f"expected {needs}, got {got}; name it with --model FOLDER, let --hub OWNER/NAME fetch it, or try --zoo"
+        )
     return args.model

@@ -51,8 +51,10 @@ class ImageOutput:
     def arrays(self) -> np.ndarray:
         """Return all frames as uint8 [B, F, H, W, 3]."""
         if not self.videos or any(frames is None for frames in self.videos):
-            raise ValueError(f"videos: expected the frames of every row, got {list(self.errors.values()) or 'no pixels'}; use "
-                             "`videos` for the rows that did not fail, and pixels=True")  # fmt: skip
+            raise ValueError(
+                f"videos: expected the frames of every row, got {list(self.errors.values()) or 'no pixels'}; use "
+                "`videos` for the rows that did not fail, and pixels=True"
+            )
         return np.stack([np.stack([np.asarray(frame) for frame in frames]) for frames in self.videos])
 
 
@@ -127,9 +129,15 @@ def _with_arguments(method: Callable, request: type[PipelineRequest]) -> Callabl
 
 
 @method(
-    "ar", domain=("image", "continuous", "video"), kind="decoding", title="plain", exact=True, about="plain decoding", order=0,
+    "ar",
+    domain=("image", "continuous", "video"),
+    kind="decoding",
+    title="plain",
+    exact=True,
+    about="plain decoding",
+    order=0,
     models=("codes", "masked", "causal"),
-)  # fmt: skip
+)
 def plain_decoding() -> None:
     """Decode without drafts."""
 
@@ -138,9 +146,15 @@ LONGEST_WINDOW = 64  # the most values per pass; the controller chooses the fast
 
 
 @method(
-    "auto", domain=("image", "video"), models=("codes",), kind="decoding", title="auto", exact=True,
-    about="coupled Jacobi decoding as long as measured times say that it is faster", order=6,
-)  # fmt: skip
+    "auto",
+    domain=("image", "video"),
+    models=("codes",),
+    kind="decoding",
+    title="auto",
+    exact=True,
+    about="coupled Jacobi decoding as long as measured times say that it is faster",
+    order=6,
+)
 def auto_decoding() -> Goodput:
     """Return the decoding of `decoding="auto"` for a model of codes. Exact, see `Goodput`. It drafts with coupled
     `SJD`, which needs no training. A pipeline creates it once, so that it learns over all requests."""

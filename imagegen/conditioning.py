@@ -21,8 +21,10 @@ def class_labels(prompts: object, count: int, none: int | None) -> Tensor:
     except ValueError:
         labels = []
     if not labels:
-        raise ValueError(f"prompts: expected class labels for a class-conditional model, got {describe_value(values)}; "
-                         "give whole numbers")  # fmt: skip
+        raise ValueError(
+            f"prompts: expected class labels for a class-conditional model, got {describe_value(values)}; "
+            "give whole numbers"
+        )
     if not all(0 <= label < count or label == none for label in labels):
         other = "" if none is None else f" ({none} for none)"
         raise ValueError(f"prompts: expected labels from 0 to {count - 1}{other}, got {labels[:8]}; use these")
@@ -50,9 +52,11 @@ class LabelEmbedder(nn.Module):
         """Return the prefix [B, 1, dim] of labels int64 [B]; rows of `drop` bool [B] get no class."""
         if drop is not None:
             if self.null is None:
-                raise ValueError("guidance_scale: expected at most 1, since the class table of num_classes "
-                                 f"{self.embedding_table.num_embeddings} has no row for no class, got more; "
-                                 "use guidance_scale 1")  # fmt: skip
+                raise ValueError(
+                    "guidance_scale: expected at most 1, since the class table of num_classes "
+                    f"{self.embedding_table.num_embeddings} has no row for no class, got more; "
+                    "use guidance_scale 1"
+                )
             labels = labels.masked_fill(drop, self.null)
         return self.embedding_table(labels)[:, None]
 
@@ -83,8 +87,10 @@ class CaptionEmbedder(nn.Module):
         if drop is not None:
             length, stored = features.shape[1], len(self.uncond_embedding)
             if stored < length:
-                raise ValueError(f"guidance_scale: expected at most 1, since uncond_embedding has {stored} of the {length} "
-                                 "rows for no caption, got more; use guidance_scale 1")  # fmt: skip
+                raise ValueError(
+                    f"guidance_scale: expected at most 1, since uncond_embedding has {stored} of the {length} "
+                    "rows for no caption, got more; use guidance_scale 1"
+                )
             features = torch.where(drop[:, None, None], self.uncond_embedding[:length], features)
         return self.cap_proj(features)
 

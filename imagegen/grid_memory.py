@@ -47,17 +47,24 @@ class GridTable:
         """Return the part for the settings of a request."""
         self.size = self.size or target.model.size
         if self.size != target.model.size:
-            raise ValueError(f"table: expected a model of {self.size} values, got {target.model.size}; use one table per "
-                             "model")  # fmt: skip
+            raise ValueError(
+                f"table: expected a model of {self.size} values, got {target.model.size}; use one table per model"
+            )
         keys = NgramLaws(len(_NEIGHBOURS), 1, self.width, self.most)
         return self.parts.setdefault((target.geometry, target.guidance, target.warp), keys)
 
 
 @method(
-    "memory", domain="image", kind="decoding", title="grid memory", exact=True, order=7, models=("codes",),
+    "memory",
+    domain="image",
+    kind="decoding",
+    title="grid memory",
+    exact=True,
+    order=7,
+    models=("codes",),
     about="a tree drawn from the target's earlier distributions at codes with the same neighbours",
     paper="Accelerated Test-Time Scaling with Model-Free Speculative Sampling",
-)  # fmt: skip
+)
 @dataclass(frozen=True, slots=True)
 class GridMemory:
     """Trees drawn from a table of the target's distributions by neighbouring codes, without a model. Exact.

@@ -33,12 +33,16 @@ def rotary_angles(cell: Tensor, head_dim: int, base: float, time_pairs: int = 0)
 def check_rotary_pairs(name: str, head_dim: int, time_pairs: int) -> None:
     """Check that the axes can share the pairs of a head; `name` is the config field that decides the head's size."""
     if head_dim % 4 and not time_pairs:
-        raise ValueError(f"{name}: expected heads of a multiple of 4 (two axes of rotated pairs), got {head_dim}; change the "
-                         "number of heads")  # fmt: skip
+        raise ValueError(
+            f"{name}: expected heads of a multiple of 4 (two axes of rotated pairs), got {head_dim}; change the "
+            "number of heads"
+        )
     plane = head_dim // 2 - time_pairs
     if head_dim % 2 or time_pairs < 0 or plane < 2 or plane % 2:
-        raise ValueError(f"time_pairs: expected from 0 up and an even number of the {head_dim // 2} pairs of a head left for "
-                         f"rows and columns, got {time_pairs}; change time_pairs")  # fmt: skip
+        raise ValueError(
+            f"time_pairs: expected from 0 up and an even number of the {head_dim // 2} pairs of a head left for "
+            f"rows and columns, got {time_pairs}; change time_pairs"
+        )
 
 
 def rotary_frequencies(pairs: int, base: float) -> Tensor:
@@ -50,7 +54,7 @@ def rotary_frequencies(pairs: int, base: float) -> Tensor:
 @lru_cache(maxsize=16)
 def cell_rotary(
     geometry: Geometry, dim: int, theta: float, beyond: int, device: torch.device, time_pairs: int = 0
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return cos and signed sin of every value's cell, float32 [total + beyond, 2, dim], for half-split heads, as
     `rotary_angles`. Rows without a cell are ZERO: such slots are seen with logit 0. float32 turns as in LlamaGen."""
     cell = torch.tensor([place for _, *place in geometry.cells], dtype=torch.float32)

@@ -79,6 +79,8 @@ def raster_decoding(decoding: Any) -> Any:
     check_drafter("decoding", decoding)
     inner = getattr(decoding, "drafter", None)
     if hasattr(inner, "open") and hasattr(inner, "prepare"):
-        raise UnsupportedCombination(f"decoding: expected a controller over drafts in raster order, got {decoding.name!r}; "
-                                     "use the decoding that it wraps")  # fmt: skip
+        raise UnsupportedCombination(
+            f"decoding: expected a controller over drafts in raster order, got {decoding.name!r}; "
+            "use the decoding that it wraps"
+        )
     return decoding if hasattr(decoding, "prepare") else RasterDecoding(decoding)

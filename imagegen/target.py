@@ -92,8 +92,10 @@ class Warp:
         if not 0 < number("top_p", self.top_p, 0, 1):
             raise ValueError(f"top_p: expected a number above 0 and up to 1, got {self.top_p}; 1 keeps all values")
         if self.filter_order not in get_args(FilterOrder):
-            raise ValueError(f"filter_order: expected one of {', '.join(get_args(FilterOrder))}, got "
-                             f"{self.filter_order!r}; use one of these")  # fmt: skip
+            raise ValueError(
+                f"filter_order: expected one of {', '.join(get_args(FilterOrder))}, got "
+                f"{self.filter_order!r}; use one of these"
+            )
 
     @property
     def greedy(self) -> bool:
@@ -144,9 +146,14 @@ class ImageTarget(RasterTarget):
     not_finite = NOT_FINITE
 
     def __init__(
-        self, model: ImageModel, condition: object, *, guidance: Guidance, warp: Warp,
+        self,
+        model: ImageModel,
+        condition: object,
+        *,
+        guidance: Guidance,
+        warp: Warp,
         listener: Listener | None = None,
-    ):  # fmt: skip
+    ):
         self.copies = 2 if guidance.paired else 1
         total, like = model.geometry.total, torch.zeros((), dtype=torch.long, device=model.device)
         cache = model.cache(model.layers, total + 64, copies=self.copies)

@@ -57,10 +57,11 @@ def caption(model: str, drafter: Any, batch: int, **settings: Any) -> Any:
     texts = [
         processor.apply_chat_template(
             [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": text}]}],
-            add_generation_prompt=True, tokenize=False,
+            add_generation_prompt=True,
+            tokenize=False,
         )
         for text in _CAPTIONS[:batch]
-    ]  # fmt: skip
+    ]
     images = [[scene(row)] for row in range(batch)]
     inputs = processor(images=images, text=texts, return_tensors="pt", padding=True)
     return mmspec.generate(target, drafter=drafter, max_new_tokens=48, return_dict=True, seed=3, **settings, **inputs)
@@ -157,11 +158,14 @@ def continuous() -> Iterator[tuple[str, Request]]:
         "annealed": lambda: imagegen.ScheduledSteps(head_sampling=walk(8, imagegen.Annealing(50, 5))),
         "checkerboard": lambda: imagegen.ScheduledSteps(reconstruct=1),
         "lazy": lambda: imagegen.ScheduledSteps(lazy=imagegen.Lazy(5, 9, tokens=0.1)),
-        **{f"cspd-{window}-{gamma}": lambda w=window, g=gamma: cspd(part("mar/draft"), w, g)
-           for window in ("patch", "truncate") for gamma in (4, 16)},
+        **{
+            f"cspd-{window}-{gamma}": lambda w=window, g=gamma: cspd(part("mar/draft"), w, g)
+            for window in ("patch", "truncate")
+            for gamma in (4, 16)
+        },
         "cspd-tolerance-0": lambda: cspd(part("mar/draft"), "truncate", 8, tolerance=0.0),
         "cspd-stack": lambda: cspd(part("mar/draft"), "patch", 8, head_sampling=walk(8), reconstruct=1),
-    }  # fmt: skip
+    }
     for name, make in decodings.items():
         yield f"continuous {name} classes", lambda m=make: part("mar")([3, 40], decoding=m(), seed=5)
     for name in ("none", "head", "cspd-patch-4"):

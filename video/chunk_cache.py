@@ -59,8 +59,10 @@ class ChunkCache:
 
     def __init__(self, window: int | None = None, sinks: int = 0, positions: Positions = "absolute"):
         if sinks < 0 or window is not None and window <= sinks:
-            raise ValueError(f"window: expected None or more frames than the {sinks} sinks, which are 0 or more, got "
-                             f"{window}; widen the window")  # fmt: skip
+            raise ValueError(
+                f"window: expected None or more frames than the {sinks} sinks, which are 0 or more, got "
+                f"{window}; widen the window"
+            )
         if positions not in get_args(Positions):
             known = ", ".join(get_args(Positions))
             raise ValueError(f"positions: expected one of {known}, got {positions!r}; use one of them")
@@ -88,8 +90,10 @@ class ChunkCache:
         """Start a pass over blocks of these numbers of frames, behind the committed frames; drop staged frames."""
         self.discard()
         if self.window is not None and max(sizes) > self.window - self.sinks:
-            raise ValueError(f"window: expected room for a block of {max(sizes)} frames beside {self.sinks} sinks, got "
-                             f"{self.window} frames; widen the window")  # fmt: skip
+            raise ValueError(
+                f"window: expected room for a block of {max(sizes)} frames beside {self.sinks} sinks, got "
+                f"{self.window} frames; widen the window"
+            )
         self._sizes = tuple(sizes)
 
     def write(self, layer: int, key: Tensor, value: Tensor) -> list[AttentionSpan]:

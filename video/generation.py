@@ -108,10 +108,16 @@ def level(timestep: float, shift: float) -> Tensor:
 
 
 @method(
-    "few_step", domain="video", kind="schedule", title="few steps", exact=False, models=("blocks",), order=3,
+    "few_step",
+    domain="video",
+    kind="schedule",
+    title="few steps",
+    exact=False,
+    models=("blocks",),
+    order=3,
     about="predicts the clean block at each of a few timesteps and renoises it",
     paper="Self Forcing: Bridging the Train-Test Gap in Autoregressive Video Diffusion",
-)  # fmt: skip
+)
 @dataclass(frozen=True, slots=True)
 class FewStep:
     """Few-step sampling: each step predicts the clean block, x0 = x - sigma flow, and renoises it to the next level.
@@ -175,10 +181,16 @@ class FewStep:
 
 
 @method(
-    "flow_map", domain="video", kind="schedule", title="flow map", exact=False, models=("blocks",), order=2,
+    "flow_map",
+    domain="video",
+    kind="schedule",
+    title="flow map",
+    exact=False,
+    models=("blocks",),
+    order=2,
     about="samples a block in a few steps of a flow map",
     paper="AnyFlow: Any-Step Video Diffusion Model with On-Policy Flow Map Distillation",
-)  # fmt: skip
+)
 @dataclass(frozen=True, slots=True)
 class FlowMap:
     """Flow-map sampling: x_r = x_t - (sigma_t - sigma_r) flow(x_t, t, r). A block follows from its first noise.

@@ -160,8 +160,10 @@ class TransformerVideo:
     def _check_size(self, size: tuple[int, int], patch: Sequence[int], kind: str = "a patch") -> None:
         _, rows, columns = patch
         if size[0] % rows or size[1] % columns or min(size) < 1:
-            raise ValueError(f"size: expected multiples of {rows} and {columns}, rows and columns of {kind}, got {size}; use "
-                             "another size of picture")  # fmt: skip
+            raise ValueError(
+                f"size: expected multiples of {rows} and {columns}, rows and columns of {kind}, got {size}; use "
+                "another size of picture"
+            )
 
 
 class VideoState:
@@ -181,8 +183,10 @@ class VideoState:
     def switch(self, text: Tensor, block: int) -> None:
         first = max(self.watermark, self._texts[-1][0])
         if block < first:
-            raise ValueError(f"block: expected {first} or later, since earlier blocks have their prompt, got {block}; switch "
-                             "at a block that is not generated yet")  # fmt: skip
+            raise ValueError(
+                f"block: expected {first} or later, since earlier blocks have their prompt, got {block}; switch "
+                "at a block that is not generated yet"
+            )
         if text.shape[0] != self.noise.batch:
             raise ValueError(
                 f"text: expected {self.noise.batch} rows, got {text.shape[0]}; give a prompt for each video"
@@ -193,8 +197,10 @@ class VideoState:
 
     def _check_read(self, video: CommittedBlocks) -> None:
         if len(video) < self.watermark:
-            raise ValueError(f"video: expected at least the {self.watermark} blocks that were read, got {len(video)}; restore "
-                             "a snapshot from before the rejected blocks")  # fmt: skip
+            raise ValueError(
+                f"video: expected at least the {self.watermark} blocks that were read, got {len(video)}; restore "
+                "a snapshot from before the rejected blocks"
+            )
 
     def _text(self, block: int) -> Tensor:
         """Return the prompt of a block, the same tensor for all blocks of that prompt."""

@@ -59,12 +59,19 @@ class BlockVideoPipeline:
     loaders: ClassVar[Mapping[str, Load]] = {"draft": _draft, "reward": load_reward}
 
     def __init__(
-        self, model: BlockVideoModel, vae: StreamingVAE, encoder: Encode | None = None, *, size: Sequence[int] = (480, 832),
+        self,
+        model: BlockVideoModel,
+        vae: StreamingVAE,
+        encoder: Encode | None = None,
+        *,
+        size: Sequence[int] = (480, 832),
         blocks: int = 7,
-    ):  # fmt: skip
+    ):
         if model.channels != vae.layout.channels:
-            raise ValueError(f"vae: expected latents of {model.channels} channels as the model's, got {vae.layout.channels}; "
-                             "use the autoencoder the model was trained with")  # fmt: skip
+            raise ValueError(
+                f"vae: expected latents of {model.channels} channels as the model's, got {vae.layout.channels}; "
+                "use the autoencoder the model was trained with"
+            )
         self.model, self.vae, self.encoder = model, vae, encoder
         self.size, self.blocks = tuple(size), _blocks(blocks)
         self._grid(self.size)
@@ -118,8 +125,10 @@ class BlockVideoPipeline:
         row until it returns False; call `output` at any time."""
         decoding = PlainVideoDecoding() if decoding is None or decoding == "auto" else self.decoding(decoding)
         if isinstance(decoding, type) or not hasattr(decoding, "prepare"):
-            raise ValueError(f"decoding: expected None, 'auto', a decoding of blocks such as SDVG or its text, got "
-                             f"{decoding!r}; leave it out or make one")  # fmt: skip
+            raise ValueError(
+                f"decoding: expected None, 'auto', a decoding of blocks such as SDVG or its text, got "
+                f"{decoding!r}; leave it out or make one"
+            )
         blocks = self.blocks if blocks is None else _blocks(blocks)
         grid = self._grid(self.size if size is None else size)
         timeline = prompts_by_block(prompt_rows(prompts), switch, blocks, "switch")

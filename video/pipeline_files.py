@@ -100,8 +100,9 @@ def save_parts(folder: Path, kind: str, model: Any, vae: Any, encoder: Any, sett
         (encoder, "encoder", PromptEncoder),
     ):
         if not isinstance(part, kinds) and (name != "encoder" or part is not None):
-            raise ValueError(f"{name}: expected a {kinds.__name__} to save, got {type(part).__name__}; save it with its own "
-                             "library")  # fmt: skip
+            raise ValueError(
+                f"{name}: expected a {kinds.__name__} to save, got {type(part).__name__}; save it with its own library"
+            )
     index = {"_class_name": kind, "transformer": ["mmspec", "CausalWan"], "vae": ["diffusers", "AutoencoderKLWan"]}
     index |= {"name": model.name, "context_noise": model.context_noise, "plan": asdict(model.plan)}
     index["sampler"] = _part_fields(_SAMPLERS, model.sampler, "sampler")
@@ -130,8 +131,10 @@ def _part_fields(kinds: Mapping[str, type], part: Any, name: str, vae: Any = Non
     kind = next((kind for kind, cls in kinds.items() if type(part) is cls), None)
     part_vae = getattr(part, "vae", None)
     if kind is None or part_vae not in (None, vae):
-        raise ValueError(f"{name}: expected one of {', '.join(kinds)}, with no autoencoder but the pipeline's, got {part!r}; "
-                         "save the transformer alone, with save_wan")  # fmt: skip
+        raise ValueError(
+            f"{name}: expected one of {', '.join(kinds)}, with no autoencoder but the pipeline's, got {part!r}; "
+            "save the transformer alone, with save_wan"
+        )
     entry = {field.name: getattr(part, field.name) for field in fields(part)}
     return {"kind": kind, **entry} | ({"vae": part_vae is not None} if "vae" in entry else {})
 

@@ -61,8 +61,10 @@ class PromptReader:
         if isinstance(prompt, Tensor):
             return prompt
         if self.encoder is None:
-            raise ValueError(f"prompts: expected float [B, L, d] for a pipeline without a text encoder, got {prompt!r:.60}; "
-                             "encode the prompts or add an encoder")  # fmt: skip
+            raise ValueError(
+                f"prompts: expected float [B, L, d] for a pipeline without a text encoder, got {prompt!r:.60}; "
+                "encode the prompts or add an encoder"
+            )
         if prompt not in self._read:
             self._read[prompt] = self.encoder([prompt])
         return self._read[prompt]

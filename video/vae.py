@@ -29,8 +29,10 @@ class LatentLayout:
 
     def __post_init__(self) -> None:
         if not len(self.mean) == len(self.std) == self.channels:
-            raise ValueError(f"latents_mean, latents_std: expected {self.channels} numbers each, as many as channels, got "
-                             f"{len(self.mean)} and {len(self.std)}; correct the config of the autoencoder")  # fmt: skip
+            raise ValueError(
+                f"latents_mean, latents_std: expected {self.channels} numbers each, as many as channels, got "
+                f"{len(self.mean)} and {len(self.std)}; correct the config of the autoencoder"
+            )
         if not all(value > 0 for value in self.std):
             raise ValueError(f"latents_std: expected numbers above 0, got {min(self.std)}; correct the config")
 
@@ -113,9 +115,14 @@ def _normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out:
 
 
 def _conv3d(
-    x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
     groups: int = 1,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     if x.dtype != torch.float32 or isinstance(padding, str) or x.ndim != 5:
         return F.conv3d(x, weight, bias, stride, padding, dilation, groups)
     stride, padding, dilation = (_three(value) for value in (stride, padding, dilation))
@@ -207,14 +214,18 @@ class StreamingWanVAE:
 
     def _check_latents(self, latents: Tensor) -> None:
         if latents.ndim != 5 or latents.shape[1] != self.layout.channels or not latents.numel():
-            raise ValueError(f"latents: expected [B, {self.layout.channels}, F, h, w] with a frame at least, got "
-                             f"{tuple(latents.shape)}; give the latents of this autoencoder")  # fmt: skip
+            raise ValueError(
+                f"latents: expected [B, {self.layout.channels}, F, h, w] with a frame at least, got "
+                f"{tuple(latents.shape)}; give the latents of this autoencoder"
+            )
 
     def _check_frames(self, frames: Tensor, first: bool) -> None:
         stride, each = self.layout.stride, self.layout.frames
         if frames.ndim != 5 or not frames.is_floating_point() or any(side % stride for side in frames.shape[3:]):
-            raise ValueError(f"frames: expected float [B, 3, N, H, W] with sides that are multiples of {stride}, got "
-                             f"{frames.dtype} {tuple(frames.shape)}; convert or crop them")  # fmt: skip
+            raise ValueError(
+                f"frames: expected float [B, 3, N, H, W] with sides that are multiples of {stride}, got "
+                f"{frames.dtype} {tuple(frames.shape)}; convert or crop them"
+            )
         if not frames.numel() or (frames.shape[2] - first) % each:
             more = "and one more, at the start of a video" if first else "behind the start of a video"
             raise ValueError(

@@ -87,8 +87,10 @@ def check_tensors(inputs: Mapping[str, object]) -> None:
     ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
     is_whole = inputs.get(CACHE) is None and inputs.get("inputs_embeds") is None
     if ids is not None and mask is not None and is_whole and mask.dim() == 2 and mask.shape != ids.shape:
-        raise ValueError(f"attention_mask: expected {list(ids.shape)} as input_ids, got {list(mask.shape)}; pass the mask "
-                         "of this prompt")  # fmt: skip
+        raise ValueError(
+            f"attention_mask: expected {list(ids.shape)} as input_ids, got {list(mask.shape)}; pass the mask "
+            "of this prompt"
+        )
     for name in ("logits_processor", "stopping_criteria"):
         if not isinstance(inputs.get(name), list | None):
             raise ValueError(f"{name}: expected a list, got {inputs[name]!r:.60}; write {name}=[...]")
@@ -123,8 +125,10 @@ def admit(target: TextTarget, drafts: bool = True) -> None:
     if most is None:
         raise ValueError(f"max_new_tokens: expected a limit, got none; {name} must be tested at the whole length first")
     if beyond and target.inputs is None:
-        raise ValueError(f"model: expected {name} to be called through its generate, got a direct call with "
-                         f"{', '.join(beyond)}; it must be tested on this prompt first")  # fmt: skip
+        raise ValueError(
+            f"model: expected {name} to be called through its generate, got a direct call with "
+            f"{', '.join(beyond)}; it must be tested on this prompt first"
+        )
     if beyond:
         prove_prompt(parts, target.inputs)
     prove_receptive_field(parts, prompt + most)
@@ -143,8 +147,10 @@ def _check_length(parts: Parts, prompt: int, mask: Tensor | None, most: int | No
             raise ValueError(f"{sentence}; shorten it")
         warn(f"{sentence}; decoding continues beyond the length that the model was trained for", stacklevel=2)
     elif has_table and (most is None or longest + most > room + 1):
-        raise ValueError(f"max_new_tokens: expected at most {room + 1 - longest} after a prompt of {longest} tokens, as the "
-                         f"model has {room} positions, got {'no limit' if most is None else most}; lower it")  # fmt: skip
+        raise ValueError(
+            f"max_new_tokens: expected at most {room + 1 - longest} after a prompt of {longest} tokens, as the "
+            f"model has {room} positions, got {'no limit' if most is None else most}; lower it"
+        )
 
 
 def _check_widths(parts: Parts, prompt: int, most: int | None) -> None:

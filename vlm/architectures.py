@@ -134,14 +134,16 @@ def _module_states(model: nn.Module) -> tuple:
         known.add(id(module))
         own = vars(module)
         weight = next(iter(own["_parameters"].values()), None)
-        states.append((
-            ref(module),
-            type(module),
-            module.training and bool(own.get("gradient_checkpointing")),
-            "_hf_hook" in own and (hook_device(module),),
-            None if weight is None else (weight.shape, weight.device),
-            code_mark(module),
-        ))  # fmt: skip
+        states.append(
+            (
+                ref(module),
+                type(module),
+                module.training and bool(own.get("gradient_checkpointing")),
+                "_hf_hook" in own and (hook_device(module),),
+                None if weight is None else (weight.shape, weight.device),
+                code_mark(module),
+            )
+        )
         waiting.extend(own["_modules"].values())
     return tuple(states)
 
@@ -221,8 +223,10 @@ def _modules(model: nn.Module) -> tuple[nn.Module, nn.Module, nn.Module]:
             if isinstance(embed, nn.Module)
             else "without one of them"
         )
-        raise ValueError("model: expected a decoder, token embeddings and an output head, got a "
-                         f"{type(model).__name__} {lacking}; decode it with model.generate")  # fmt: skip
+        raise ValueError(
+            "model: expected a decoder, token embeddings and an output head, got a "
+            f"{type(model).__name__} {lacking}; decode it with model.generate"
+        )
     return head, _below_head(decoder, head, embed), embed
 
 

@@ -88,9 +88,14 @@ def automatic(model: nn.Module) -> GoodputPortfolio:
 
 
 @method(
-    AUTO, domain="vlm", kind="drafter", title="auto", exact=True, order=0,
+    AUTO,
+    domain="vlm",
+    kind="drafter",
+    title="auto",
+    exact=True,
+    order=0,
     about="the drafters available for the model, as long as measured times say that drafting is faster",
-)  # fmt: skip
+)
 def auto(parts: MethodParts) -> GoodputPortfolio:
     """Return the controller of a model.
 

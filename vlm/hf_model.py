@@ -19,8 +19,10 @@ def unwrapped(model: nn.Module) -> nn.Module:
     for inner in _inwards(model):
         configs = getattr(inner, "peft_config", None)
         if isinstance(configs, dict) and any(getattr(c, "is_prompt_learning", False) for c in configs.values()):
-            raise ValueError("model: expected an adapter that changes layers, such as LoRA, got an adapter that learns a "
-                             "prompt, which drafted decoding would lose; decode it with model.generate")  # fmt: skip
+            raise ValueError(
+                "model: expected an adapter that changes layers, such as LoRA, got an adapter that learns a "
+                "prompt, which drafted decoding would lose; decode it with model.generate"
+            )
     return inner
 
 
@@ -63,12 +65,16 @@ def check_layers(decoder: nn.Module, head: nn.Module) -> None:
     """Check that passes use a cache and that a token's result depends on no other token, as in dynamic quantisation."""
     for part in (*decoder.modules(), *head.modules()):
         if part.training and getattr(part, "gradient_checkpointing", False):
-            raise ValueError("model: expected a model in eval mode, got training with gradient checkpointing, which keeps no "
-                             "cache; call model.eval() or model.gradient_checkpointing_disable() first")  # fmt: skip
+            raise ValueError(
+                "model: expected a model in eval mode, got training with gradient checkpointing, which keeps no "
+                "cache; call model.eval() or model.gradient_checkpointing_disable() first"
+            )
         if type(part).__module__.startswith("torch.ao.nn.quantized.dynamic"):
-            raise ValueError("model: expected layers that round each token by itself, got dynamic quantisation of torch.ao, "
-                             "which scales all tokens of a pass together; quantise the weights alone, as torchao's "
-                             "Int8WeightOnlyConfig does, or decode it with model.generate")  # fmt: skip
+            raise ValueError(
+                "model: expected layers that round each token by itself, got dynamic quantisation of torch.ao, "
+                "which scales all tokens of a pass together; quantise the weights alone, as torchao's "
+                "Int8WeightOnlyConfig does, or decode it with model.generate"
+            )
 
 
 _GENERATE = unwrap(GenerationMixin.generate).__code__

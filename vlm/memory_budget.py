@@ -55,8 +55,10 @@ def request_memory(
     """Return the memory of a request from shapes alone; the target may lack weights. A `shape` None is plain decoding,
     and `drafter` None a drafter without slots to count."""
     if needs.per_token is None:
-        raise ValueError(f"model: expected a class whose cache can be measured without weights, got "
-                         f"{type(parts.model).__name__}; compare peaks with mmspec bench vlm")  # fmt: skip
+        raise ValueError(
+            f"model: expected a class whose cache can be measured without weights, got "
+            f"{type(parts.model).__name__}; compare peaks with mmspec bench vlm"
+        )
     config, width = parts.decoder.config, parts.hidden_size
     size = needs.weights // needs.parameters
     nodes = 1 if shape is None else nodes_of(shape)
@@ -95,8 +97,10 @@ def _drafter_bytes(drafter: Any, shape: Shape, request: RequestShape, slots: int
     layer = getattr(getattr(drafter, "layer", None), "config", None)
     if layer is None:
         if getattr(drafter, "parts", None) is not None:
-            raise ValueError("drafter: expected a trained drafter or none, got a model of its own, whose memory adds to the "
-                             "target's; check that model too")  # fmt: skip
+            raise ValueError(
+                "drafter: expected a trained drafter or none, got a model of its own, whose memory adds to the "
+                "target's; check that model too"
+            )
         return 0
     layers, depth = getattr(drafter.config, "num_hidden_layers", 1), shape.longest
     pooled = request.rows * layers * layer.groups * (slots + depth + _SPARE)
@@ -105,9 +109,14 @@ def _drafter_bytes(drafter: Any, shape: Shape, request: RequestShape, slots: int
 
 
 def shape_within(
-    parts: Parts, needs: MemoryNeeds, shape: Shape | None, request: RequestShape, budget: int, drafter: Any = None,
+    parts: Parts,
+    needs: MemoryNeeds,
+    shape: Shape | None,
+    request: RequestShape,
+    budget: int,
+    drafter: Any = None,
     held: int = 0,
-) -> Shape | None:  # fmt: skip
+) -> Shape | None:
     """Return the largest prefix of a draft that a budget of bytes allows, all weights and the `held` bytes of other
     requests' graph slots included; None for plain decoding."""
     own = held + (0 if drafter is None else sum(weight.nbytes for weight in drafter.parameters()))
@@ -117,9 +126,11 @@ def shape_within(
 
     if least(None) > budget:
         weights = "the weights" + (f", {in_units(held)} of captured rounds" if held else "")
-        raise ValueError(f"memory: expected at least {in_units(least(None))} for {weights} and {request.rows} x "
-                         f"{request.prompt + request.new:,} tokens, got {in_units(budget)}; use fewer tokens or rows, or a "
-                         "smaller dtype")  # fmt: skip
+        raise ValueError(
+            f"memory: expected at least {in_units(least(None))} for {weights} and {request.rows} x "
+            f"{request.prompt + request.new:,} tokens, got {in_units(budget)}; use fewer tokens or rows, or a "
+            "smaller dtype"
+        )
     if shape is None or least(shape) <= budget:
         return shape
     low, high = 0, nodes_of(shape) - 1
@@ -135,8 +146,10 @@ def drafter_within(target: TextTarget, drafter: Any, budget: int, held: int = 0)
     if target.stopping.most is None:
         raise ValueError("memory: expected max_new_tokens beside it, got a request without a limit; set it")
     if drafter is not None and not hasattr(drafter, "shape_for"):
-        raise ValueError(f"memory: expected a trained drafter or none, got {type(drafter).__name__}, whose drafts have no "
-                         "shape to cut; leave memory out")  # fmt: skip
+        raise ValueError(
+            f"memory: expected a trained drafter or none, got {type(drafter).__name__}, whose drafts have no "
+            "shape to cut; leave memory out"
+        )
     seen = torch.isin(target.prompt, target.prompt.new_tensor(target.parts.placeholders)).sum(1).max()
     rows, prompt = target.batch, target.length
     request = RequestShape(prompt, target.stopping.most, rows, target.greedy, int(seen))
@@ -145,8 +158,11 @@ def drafter_within(target: TextTarget, drafter: Any, budget: int, held: int = 0)
     if fitted is shape:
         return drafter
     left = "no draft beside plain decoding" if fitted is None else f"drafts of {nodes_of(fitted) - 1} tokens"
-    warn(f"memory: {in_units(budget)} holds {left} in this request, not {nodes_of(shape) - 1} tokens; the draft is cut",
-         RuntimeWarning, stacklevel=2)  # fmt: skip
+    warn(
+        f"memory: {in_units(budget)} holds {left} in this request, not {nodes_of(shape) - 1} tokens; the draft is cut",
+        RuntimeWarning,
+        stacklevel=2,
+    )
     return None if fitted is None else drafter.with_shape(fitted)
 
 
@@ -179,5 +195,7 @@ def budget_sentence(parts: Parts, needs: MemoryNeeds, tokens: int, budget: int) 
         request = RequestShape(tokens - tokens // 2, tokens // 2, greedy=greedy)
         fitted = shape_within(parts, needs, wanted, request, budget)
         longest.append("none" if fitted is None else f"{fitted.longest}{' or more' if fitted is wanted else ''}")
-    return (f"{in_units(budget)} holds the weights, a row of {tokens:,} tokens, and drafts of {longest[0]} tokens in greedy "
-            f"requests and {longest[1]} in sampled requests.")  # fmt: skip
+    return (
+        f"{in_units(budget)} holds the weights, a row of {tokens:,} tokens, and drafts of {longest[0]} tokens in greedy "
+        f"requests and {longest[1]} in sampled requests."
+    )

@@ -57,9 +57,15 @@ class TreePass:
         return known[size]
 
     def delta(
-        self, query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, use_qk_l2norm_in_kernel: bool = False,
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        g: Tensor,
+        beta: Tensor,
+        use_qk_l2norm_in_kernel: bool = False,
         **kwargs: object,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+    ) -> tuple[Tensor, Tensor]:
         """Replace the delta rule, gated per head or per channel. `query` and `key` are float [B, N, Hk, K], `value` [B,
         N, H, V]. `g`, the logarithms of the decay, is [B, N, H] or [B, N, H, K]; `beta`, the update rates, [B, N, H].
         Return the outputs [B, N, H, V] and the state before the draft."""
@@ -77,9 +83,17 @@ class TreePass:
         return out.transpose(1, 2).to(value.dtype), start
 
     def scan(
-        self, hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
-        dt_bias: Tensor | None = None, dt_softplus: bool = False, **kwargs: object,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        self,
+        hidden_states: Tensor,
+        dt: Tensor,
+        A: Tensor,
+        B: Tensor,
+        C: Tensor,
+        D: Tensor | None = None,
+        dt_bias: Tensor | None = None,
+        dt_softplus: bool = False,
+        **kwargs: object,
+    ) -> tuple[Tensor, Tensor]:
         """Replace the chunked scan of Mamba 2; like single steps, it does not limit `dt`. `hidden_states` is float [B,
         N, H, P], `dt`, the step sizes, [B, N, H], `A`, `D` (the skip connection) and `dt_bias` are [H], `B` and `C` [B,
         N, G, S]. Return the outputs [B, N, H, P] and the state before the draft."""

@@ -58,8 +58,10 @@ def mixers_of(decoder: nn.Module, plan: LayerPlan) -> tuple[Mixer, ...]:
                 mixers.append(Mixer(module, module.layer_idx, None))
     missing = sorted(set(plan.stateful) - {mixer.index for mixer in mixers})
     if missing:
-        raise ValueError(f"model: expected recurrent layers that keep their states in the cache, got layer {missing[0]} of a "
-                         f"{type(decoder).__name__} that does not; decode it with model.generate")  # fmt: skip
+        raise ValueError(
+            f"model: expected recurrent layers that keep their states in the cache, got layer {missing[0]} of a "
+            f"{type(decoder).__name__} that does not; decode it with model.generate"
+        )
     return tuple(mixers)
 
 

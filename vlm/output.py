@@ -28,8 +28,10 @@ _SAME_TEXT = ("dynamic", "offloaded", "static", "offloaded_static", "sliding_win
 def check_implementation(name: object) -> None:
     """Refuse a `cache_implementation` with other keys and values than a dynamic cache, such as a quantized cache."""
     if name is not None and name not in _SAME_TEXT:
-        raise ValueError(f"cache_implementation: expected an implementation that keeps keys and values as they are, such as "
-                         f"'dynamic', got {name!r}; leave it out, or decode with model.generate")  # fmt: skip
+        raise ValueError(
+            f"cache_implementation: expected an implementation that keeps keys and values as they are, such as "
+            f"'dynamic', got {name!r}; leave it out, or decode with model.generate"
+        )
 
 
 def cache_to_fill(cache: object, inputs: Mapping[str, object] | None, config: GenerationConfig) -> Cache | None:
@@ -60,9 +62,11 @@ def check_prompt(cache: Cache, ids: Tensor, inputs: Mapping[str, object] | None)
     known, mask = tokens_in(cache), (inputs or {}).get("attention_mask")
     is_part = isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[1] != ids.shape[1]
     if inputs is None or is_part or ids.shape[1] <= known:
-        raise ValueError("past_key_values: expected none or an empty cache, or that of a mmspec.Session, got a "
-                         f"{type(cache).__name__} with content, {known} tokens, for a prompt of {ids.shape[1]}; send the "
-                         "whole prompt, cached and new tokens")  # fmt: skip
+        raise ValueError(
+            "past_key_values: expected none or an empty cache, or that of a mmspec.Session, got a "
+            f"{type(cache).__name__} with content, {known} tokens, for a prompt of {ids.shape[1]}; send the "
+            "whole prompt, cached and new tokens"
+        )
 
 
 # rounding differs between passes of one token and of many; keys of other tokens differ by about their own norm
@@ -87,30 +91,40 @@ def check_content(cache: Cache, target: TextTarget) -> None:
                 own, theirs = own * seen, theirs * seen
             near = _NEAR.get(target.dtype, _NEAR_HALF)
             if theirs.shape != own.shape or not (theirs - own).norm() <= near * own.norm():
-                raise ValueError("past_key_values: expected none or an empty cache, or that of the prompt's first tokens, "
-                                 f"got others in layer {index}; send the whole prompt without it")  # fmt: skip
+                raise ValueError(
+                    "past_key_values: expected none or an empty cache, or that of the prompt's first tokens, "
+                    f"got others in layer {index}; send the whole prompt without it"
+                )
             compared += 1
     if not compared:
-        raise ValueError(f"past_key_values: expected a cache with the keys of its tokens, got a {type(cache).__name__} with "
-                         "states alone; send the whole prompt without it")  # fmt: skip
+        raise ValueError(
+            f"past_key_values: expected a cache with the keys of its tokens, got a {type(cache).__name__} with "
+            "states alone; send the whole prompt without it"
+        )
 
 
 def check_layout(cache: Cache, target: TextTarget) -> None:
     """Check that the layers of `cache` can store a request's tokens. States do not allow a stopping criterion to cut
     rows back."""
     if target.parts.plan.stateful and target.stopping.others and target.batch > 1:
-        raise ValueError("stopping_criteria: expected only eos ids and lengths with a returned cache of recurrent states, "
-                         "got other criteria in a batch; send the rows one by one")  # fmt: skip
+        raise ValueError(
+            "stopping_criteria: expected only eos ids and lengths with a returned cache of recurrent states, "
+            "got other criteria in a batch; send the rows one by one"
+        )
     for index in target.parts.plan.stateful:
         if index >= len(cache.layers) or not hasattr(cache.layers[index], "update_conv_state"):
-            raise ValueError(f"past_key_values: expected a cache with layers for recurrent states, got a "
-                             f"{type(cache).__name__} without them; write DynamicCache(config=model.config)")  # fmt: skip
+            raise ValueError(
+                f"past_key_values: expected a cache with layers for recurrent states, got a "
+                f"{type(cache).__name__} without them; write DynamicCache(config=model.config)"
+            )
     fixed = [layer for layer in cache.layers if isinstance(layer, StaticLayer) and not layer.is_sliding]
     room = min((layer.max_cache_len for layer in fixed), default=None)
     if room is not None and (target.most is None or target.length + target.most - 1 > room):
         most = "no limit" if target.most is None else target.length + target.most - 1
-        raise ValueError(f"past_key_values: expected a cache with room for prompt and answer, {most} tokens, got room for "
-                         f"{room}; pass a larger cache")  # fmt: skip
+        raise ValueError(
+            f"past_key_values: expected a cache with room for prompt and answer, {most} tokens, got room for "
+            f"{room}; pass a larger cache"
+        )
 
 
 @torch.no_grad()

@@ -40,8 +40,10 @@ def check_partial(parts: Parts, entry: int) -> None:
         f"the decoder {name}": not (parts.direct and name in DECODERS),
     }
     if present := [obstacle for obstacle, holds in obstacles.items() if holds]:
-        raise ValueError(f"model: expected a decoder whose layers can run apart ({', '.join(DECODERS)}), got "
-                         f"{present[0]}; use a drafter that is not part of the target")  # fmt: skip
+        raise ValueError(
+            f"model: expected a decoder whose layers can run apart ({', '.join(DECODERS)}), got "
+            f"{present[0]}; use a drafter that is not part of the target"
+        )
     if not (least := first_exit(parts)) <= entry < parts.layers:
         below = f", as DeepStack adds picture features below layer {least}" if _deep_layers(parts) else ""
         raise ValueError(
@@ -60,9 +62,16 @@ def _deep_layers(parts: Parts) -> int:
 
 
 def layers(
-    parts: Parts, hidden: Tensor, first: int, last: int, position: Tensor, cache: SlotPool, mask: Mask,
-    skip: Collection[SubLayer] = (), levels: dict[int, Tensor] | None = None,
-) -> Tensor:  # fmt: skip
+    parts: Parts,
+    hidden: Tensor,
+    first: int,
+    last: int,
+    position: Tensor,
+    cache: SlotPool,
+    mask: Mask,
+    skip: Collection[SubLayer] = (),
+    levels: dict[int, Tensor] | None = None,
+) -> Tensor:
     """Run the layers `first` to `last - 1` from states `hidden` [B, n, H]; return the states behind them. `position` is
     int64 [B, n], or [A, B, n] for A axes of M-RoPE; `mask` is of `attention_masks`; `skip` has pairs of a layer and
     "attention" or "mlp". The states that enter the layers among `levels` are stored in it."""
@@ -121,9 +130,14 @@ def slots_ahead(cache: SlotCache, count: int) -> SlotCache:
 
 
 def read_ahead(
-    target: object, hidden: Tensor, ahead: int, first: int, last: int, skip: Collection[SubLayer] = (),
+    target: object,
+    hidden: Tensor,
+    ahead: int,
+    first: int,
+    last: int,
+    skip: Collection[SubLayer] = (),
     levels: dict[int, Tensor] | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Run layers over a chain of nodes with states `hidden` [B, n, H], behind `ahead` nodes in the cache, the root
     included. Return states as `layers` does."""
     parts, tree = target.parts, chain(hidden.shape[1] - 1, hidden.device)

@@ -135,11 +135,15 @@ def _without_ids(drafter: Drafter | None, processors: LogitsProcessorList) -> Dr
         if 0 < len(usable) < len(drafter.drafters):
             drafter = GoodputPortfolio(usable, explore=drafter.explore, clock=drafter.clock)
     if drafter is not None and not _reads_the_answer(drafter):
-        raise ValueError(f"drafter: expected None or a lookup with inputs_embeds alone, got {type(drafter).__name__}, which "
-                         "reads the prompt's ids; pass input_ids too")  # fmt: skip
+        raise ValueError(
+            f"drafter: expected None or a lookup with inputs_embeds alone, got {type(drafter).__name__}, which "
+            "reads the prompt's ids; pass input_ids too"
+        )
     if own := [type(processor).__name__ for processor in processors if type(processor) not in CONTEXT_FREE + ROW_FREE]:
-        raise ValueError(f"logits_processor: expected processors of transformers with inputs_embeds alone, got {own[0]}; "
-                         "pass input_ids too")  # fmt: skip
+        raise ValueError(
+            f"logits_processor: expected processors of transformers with inputs_embeds alone, got {own[0]}; "
+            "pass input_ids too"
+        )
     return drafter
 
 
@@ -182,8 +186,10 @@ def check_config(ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> N
     # embeddings may stand alone
     known = ids.shape[1] if embeds is None else embeds.shape[1]
     if known == 0 or ids.shape[1] not in ({known} if embeds is None else {0, known}):
-        raise ValueError(f"input_ids: expected the ids of the whole prompt, got {ids.shape[1]} of them; "
-                         "with inputs_embeds, pass as many input_ids too, or none")  # fmt: skip
+        raise ValueError(
+            f"input_ids: expected the ids of the whole prompt, got {ids.shape[1]} of them; "
+            "with inputs_embeds, pass as many input_ids too, or none"
+        )
     for name in ("output_attentions", "output_hidden_states"):
         if config.return_dict_in_generate and getattr(config, name):
             raise ValueError(f"{name}: expected False, got True; states of verified drafts are not stored per token")

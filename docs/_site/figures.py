@@ -174,10 +174,14 @@ def image_pareto() -> None:
 
 def continuous_pareto() -> None:
     (table,) = of_page("continuous-pareto")
-    shared = {"batch": int(number_in("[Bb]atch", table)),
-              "guidance": number_in("guidance", table), "temperature": number_in("T =", table),
-              "num_iter": number_before("steps", table), "frechet_ar": number_in("Frechet distance", table),
-              "images": number_before("images", table)}  # fmt: skip
+    shared = {
+        "batch": int(number_in("[Bb]atch", table)),
+        "guidance": number_in("guidance", table),
+        "temperature": number_in("T =", table),
+        "num_iter": number_before("steps", table),
+        "frechet_ar": number_in("Frechet distance", table),
+        "images": number_before("images", table),
+    }
     rows = [row | shared | {"gamma": 1 if row["method"].startswith("CSpD") else None} for row in rows_of(table)]
     for row in rows:
         if row["knob"] is None and not row["plain"]:
@@ -193,16 +197,25 @@ def video_threshold() -> None:
 def text_rows(page: str) -> Iterator[dict]:
     """Yield the rows of a bench of texts with their settings, and with the drafter and the length in their names."""
     for table in of_page(page):
-        shared = {"task": table.title.partition(",")[0], "batch": int(number_in("[Bb]atch", table)),
-                  "temperature": number_in("T =", table)}  # fmt: skip
+        shared = {
+            "task": table.title.partition(",")[0],
+            "batch": int(number_in("[Bb]atch", table)),
+            "temperature": number_in("T =", table),
+        }
         for row in rows_of(table):
             drafter, _, setting = row["method"].partition(", ")
             length = re.search(r"\d+", setting)
             is_plainly = row["plain"] or "whole layer" in setting
-            yield row | shared | {
-                "drafter": "none" if is_plainly else drafter, "point": int(length[0]) if length else None,
-                "controlled": setting == "goodput", "pictures": number(table.title),
-            }  # fmt: skip
+            yield (
+                row
+                | shared
+                | {
+                    "drafter": "none" if is_plainly else drafter,
+                    "point": int(length[0]) if length else None,
+                    "controlled": setting == "goodput",
+                    "pictures": number(table.title),
+                }
+            )
 
 
 def lengths() -> None:
@@ -219,8 +232,10 @@ def pictures() -> None:
 
 def estimate() -> None:
     table = next(one for one in tables(DOCS / "estimate.md") if "measured (10-90 %)" in one.rows[0])
-    rows = [{"case": line["case"], "measured": number(line["measured (10-90 %)"]), "predicted": number(line["predicted"])}
-            for line in table.rows]  # fmt: skip
+    rows = [
+        {"case": line["case"], "measured": number(line["measured (10-90 %)"]), "predicted": number(line["predicted"])}
+        for line in table.rows
+    ]
     plot(draw, predicted_panels({"rows": rows}), "estimate")
 
 
@@ -262,8 +277,12 @@ def sweep() -> None:
 
 def temperature() -> None:
     rows = [row | {"temperature": float(re.search(r"T = ([\d.]+)", row["table"])[1])} for row in sweep_rows()]
-    lines = lines_of([row for row in rows if row["model"] == "vlm" and not row["plain"]], lambda row: row["method"],
-                     "temperature", "accept_length")  # fmt: skip
+    lines = lines_of(
+        [row for row in rows if row["model"] == "vlm" and not row["plain"]],
+        lambda row: row["method"],
+        "temperature",
+        "accept_length",
+    )
     plot(draw, [Panel("captions", "temperature", ACCEPT_LENGTH, lines)], "sweep_temperature")
 
 
@@ -300,9 +319,22 @@ def _milliseconds(row: dict[str, str], cell: str) -> dict[str, float]:
 
 FIGURES: dict[str, Callable[[], None]] = {
     one.__name__: one
-    for one in (image_pareto, continuous_pareto, video_threshold, lengths, blocks, pictures, estimate, training,
-                smollm2_training, sweep, temperature, acceptance, time)
-}  # fmt: skip
+    for one in (
+        image_pareto,
+        continuous_pareto,
+        video_threshold,
+        lengths,
+        blocks,
+        pictures,
+        estimate,
+        training,
+        smollm2_training,
+        sweep,
+        temperature,
+        acceptance,
+        time,
+    )
+}
 
 
 def main(names: Sequence[str]) -> None:

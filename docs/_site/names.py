@@ -66,8 +66,11 @@ def tree_of(module: str) -> ast.Module:
 def public(package: str) -> dict[str, Home]:
     """Return the names that a package hands out: its `_PUBLIC` table, its methods where it reads the registry, or its
     `__all__`."""
-    tables = {node.targets[0].id: node.value for node in tree_of(package).body
-              if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)}  # fmt: skip
+    tables = {
+        node.targets[0].id: node.value
+        for node in tree_of(package).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
     if "_PUBLIC" not in tables:
         return {name: found(package, name) for name in ast.literal_eval(tables["__all__"])}
     homes: dict[str, Home] = {}
@@ -163,8 +166,12 @@ def protocols() -> tuple[ast.ClassDef, ...]:
     nodes = (
         node for text in texts if "(Protocol" in text or ", Protocol" in text for node in ast.walk(ast.parse(text))
     )
-    return tuple(node for node in nodes if isinstance(node, ast.ClassDef)
-                 and any(ast.unparse(base).partition("[")[0] == "Protocol" for base in node.bases))  # fmt: skip
+    return tuple(
+        node
+        for node in nodes
+        if isinstance(node, ast.ClassDef)
+        and any(ast.unparse(base).partition("[")[0] == "Protocol" for base in node.bases)
+    )
 
 
 def silent(shown: str, home: Home) -> list[str]:
@@ -181,5 +188,9 @@ def silent(shown: str, home: Home) -> list[str]:
 
 
 def undocumented() -> list[str]:
-    return [one for package, title in AREAS.items() for name, home in public(package).items()
-            for one in silent(f"{title}.{name}", home)]  # fmt: skip
+    return [
+        one
+        for package, title in AREAS.items()
+        for name, home in public(package).items()
+        for one in silent(f"{title}.{name}", home)
+    ]

@@ -9,9 +9,13 @@ from mmspec.vlm.target import TextTarget
 
 
 @method(
-    "last_seen", domain="vlm", kind="drafter", title="last seen", exact=True,
+    "last_seen",
+    domain="vlm",
+    kind="drafter",
+    title="last seen",
+    exact=True,
     about="the tokens that followed the current token the last time it occurred",
-)  # fmt: skip
+)
 class LastSeen:
     """Copies what followed the current token the last time it occurred. Exact with every exact rule.
 
@@ -64,9 +68,13 @@ class Followers:
 
 
 @method(
-    "unigram", domain="vlm", kind="drafter", title="unigram", exact=True,
+    "unigram",
+    domain="vlm",
+    kind="drafter",
+    title="unigram",
+    exact=True,
     about="tokens drawn by how often they occurred so far",
-)  # fmt: skip
+)
 class Unigram(Memoryless):
     """Draws tokens by how often they occurred so far, and records that distribution. Exact with every exact rule.
 

@@ -8,9 +8,13 @@ from mmspec.methods import method
 
 
 @method(
-    "joint", domain=("vlm", "image"), kind="controller", title="joint confidence", exact=True,
+    "joint",
+    domain=("vlm", "image"),
+    kind="controller",
+    title="joint confidence",
+    exact=True,
     about="a draft ends where the product of the drafter's largest probabilities falls below a limit",
-)  # fmt: skip
+)
 @dataclass(frozen=True)
 class JointStop:
     """Ends a row's draft where the product of its confidences falls below `least`. Exact: it decides before a token is drawn.

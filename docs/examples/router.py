@@ -9,9 +9,13 @@ from mmspec.video.routing.routers import BlockEvidence, Router
 
 
 @method(
-    "rising", domain="video", kind="router", title="rising threshold", exact=False,
+    "rising",
+    domain="video",
+    kind="router",
+    title="rising threshold",
+    exact=False,
     about="drafts are kept while their score stays above a threshold that rises with each kept draft",
-)  # fmt: skip
+)
 class Rising(Router):
     """Keeps a draft whose score is at least least + step * run, where `run` counts the drafts kept right before it.
 

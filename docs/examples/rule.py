@@ -11,9 +11,13 @@ from mmspec.methods import method
 
 
 @method(
-    "cautious", domain=("vlm", "image"), kind="rule", title="cautious", exact=True,
+    "cautious",
+    domain=("vlm", "image"),
+    kind="rule",
+    title="cautious",
+    exact=True,
     about="token-wise verification that rejects a share of what it could accept",
-)  # fmt: skip
+)
 class Cautious(Rule):
     """Accepts a token with probability share * min(1, p / q). Exact: after a rejection it draws from p - share * min(p, q).
 
@@ -46,9 +50,13 @@ class Cautious(Rule):
 
 
 @method(
-    "eager", domain=("vlm", "image"), kind="rule", title="eager", exact=False,
+    "eager",
+    domain=("vlm", "image"),
+    kind="rule",
+    title="eager",
+    exact=False,
     about="token-wise verification with acceptance probabilities raised by a factor",
-)  # fmt: skip
+)
 class Eager(TokenWise):
     """Accepts a token with probability min(1, factor * p / q). Relaxed: tokens that the drafter prefers come out too often.
 

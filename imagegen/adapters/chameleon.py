@@ -29,8 +29,9 @@ class Chameleon(DecoderModel):
     def __init__(self, model: nn.Module, processor: object = None):
         config, vq, names = model.config, model.config.vq_config, model.config.vocabulary_map or {}
         if _BEGIN not in names:
-            raise ValueError(f"vocabulary_map: expected a begin-of-image token {_BEGIN}, got none; load the checkpoint's "
-                             "own config")  # fmt: skip
+            raise ValueError(
+                f"vocabulary_map: expected a begin-of-image token {_BEGIN}, got none; load the checkpoint's own config"
+            )
         side = vq.resolution // 2 ** (len(vq.channel_multiplier) - 1)
         super().__init__(model, model.model, Geometry.square(side), vq.num_embeddings, processor)
         self.begin = config.vocabulary_map[_BEGIN]

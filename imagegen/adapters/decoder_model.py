@@ -52,8 +52,10 @@ class ImageVocabulary:
 def codes_in_order(ids: Mapping[int, int], count: int) -> list[int]:
     """Return the token ids by code 0..count-1, from a map of codes to ids."""
     if sorted(ids) != list(range(count)):
-        raise ValueError(f"vocabulary_map: expected an image token for each of the {count} codes of the tokenizer, got "
-                         f"{len(ids)}; load the checkpoint's own config")  # fmt: skip
+        raise ValueError(
+            f"vocabulary_map: expected an image token for each of the {count} codes of the tokenizer, got "
+            f"{len(ids)}; load the checkpoint's own config"
+        )
     return [ids[code] for code in range(count)]
 
 
@@ -120,8 +122,10 @@ class DecoderModel(ABC):
         texts = prompt_texts(prompts)
         if texts is not None:
             if self.processor is None:
-                raise ValueError("prompts: expected token ids, got text and no processor; give pipeline_for the processor "
-                                 "of the checkpoint")  # fmt: skip
+                raise ValueError(
+                    "prompts: expected token ids, got text and no processor; give pipeline_for the processor "
+                    "of the checkpoint"
+                )
             return self.prompts(token_rows([self.tokenize(text) for text in texts]), {}, texts=True)
         inputs = prompts if isinstance(prompts, Mapping) else {"input_ids": prompts}
         if inputs.get("pixel_values") is not None:
@@ -137,8 +141,10 @@ class DecoderModel(ABC):
         passed = around | {name for name, module in named if module is head}
         code = [piece for piece in user_code(self.model) if piece.place in passed]
         if code:
-            raise ValueError(f"model: expected code of yours on the decoder of {self.name} alone, got {listed(code)}, which "
-                             "images do not run; remove it, or move it to the decoder's layers")  # fmt: skip
+            raise ValueError(
+                f"model: expected code of yours on the decoder of {self.name} alone, got {listed(code)}, which "
+                "images do not run; remove it, or move it to the decoder's layers"
+            )
 
     def rows(self, condition: TokenPrompts) -> int:
         return len(condition.cond)
@@ -147,8 +153,10 @@ class DecoderModel(ABC):
         rows = condition.cond
         if paired:
             if condition.uncond is None:
-                raise ValueError(f"guidance_scale: expected at most 1 for {self.name}, which was trained without an "
-                                 "unconditional branch, got more; use guidance_scale 1")  # fmt: skip
+                raise ValueError(
+                    f"guidance_scale: expected at most 1 for {self.name}, which was trained without an "
+                    "unconditional branch, got more; use guidance_scale 1"
+                )
             rows = (*rows, *condition.uncond)
         ids, real, padded = left_padded(rows, self.device)
         self._check_length(ids.shape[1])
@@ -164,11 +172,15 @@ class DecoderModel(ABC):
         """Refuse prompts where the image would leave an attention window or cross a change of the rotary frequencies."""
         total = prompt + self.geometry.total
         if self.window is not None and not self.window.hides_nothing(prompt, self.geometry.total):
-            raise ValueError(f"prompts: expected prompt and image to fit the {self.window.name} of {self.window.tokens} "
-                             f"tokens of {self.name}, got {total}; use a smaller size or a shorter prompt")  # fmt: skip
+            raise ValueError(
+                f"prompts: expected prompt and image to fit the {self.window.name} of {self.window.tokens} "
+                f"tokens of {self.name}, got {total}; use a smaller size or a shorter prompt"
+            )
         if self.rotary and total > (switch := first_switch(self.rotary)):
-            raise ValueError(f"prompts: expected prompt and image within {switch} tokens, where the rotary frequencies of "
-                             f"{self.name} change, got {total}; use a smaller size or a shorter prompt")  # fmt: skip
+            raise ValueError(
+                f"prompts: expected prompt and image within {switch} tokens, where the rotary frequencies of "
+                f"{self.name} change, got {total}; use a smaller size or a shorter prompt"
+            )
 
     def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotCache) -> ImageModelOutput:
         states = self._run(self.embed(value), self.positions(cache.start, index), bias, cache)
@@ -201,5 +213,7 @@ def check_grid(inputs: object, expected: tuple[int, ...], what: str) -> None:
     """Check that every row of `inputs` [..., n] is the grid that the adapter was opened for."""
     rows = torch.as_tensor(inputs).cpu()
     if rows.numel() % len(expected) or not bool((rows.reshape(-1, len(expected)) == torch.tensor(expected)).all()):
-        raise ValueError(f"{what}: expected {expected} for every image, got {rows.tolist()}; open the pipeline with the "
-                         "size the prompts were made for")  # fmt: skip
+        raise ValueError(
+            f"{what}: expected {expected} for every image, got {rows.tolist()}; open the pipeline with the "
+            "size the prompts were made for"
+        )

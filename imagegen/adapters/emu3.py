@@ -35,9 +35,12 @@ class Emu3(DecoderModel):
     name = "Emu3"
 
     def __init__(
-        self, model: nn.Module, processor: object = None, size: tuple[int, int] = (720, 720),
+        self,
+        model: nn.Module,
+        processor: object = None,
+        size: tuple[int, int] = (720, 720),
         negative: str = NEGATIVE_PROMPT,
-    ):  # fmt: skip
+    ):
         self.negative = negative
         self.vq = getattr(model.model, "vqmodel", None)
         text = getattr(model.model, "text_model", model.model)
@@ -58,9 +61,12 @@ class Emu3(DecoderModel):
     def tokenize(self, text: str) -> Tensor:
         grid = self.geometry
         return self.processor(
-            text=[text], return_for_image_generation=True, ratio=f"{grid.cols}:{grid.rows}",
-            image_area=grid.rows * grid.cols * self.processor.downsample_ratio**2, return_tensors="pt",
-        )["input_ids"][0]  # fmt: skip
+            text=[text],
+            return_for_image_generation=True,
+            ratio=f"{grid.cols}:{grid.rows}",
+            image_area=grid.rows * grid.cols * self.processor.downsample_ratio**2,
+            return_tensors="pt",
+        )["input_ids"][0]
 
     def prompts(self, rows: tuple[Tensor, ...], inputs: Mapping, *, texts: bool) -> TokenPrompts:
         if inputs.get("image_sizes") is not None:
@@ -88,8 +94,10 @@ class Emu3(DecoderModel):
 
     def codebook(self) -> Tensor:
         if self.vq is None:
-            raise ValueError("codebook: expected a model with its image tokenizer, got Emu3ForCausalLM; load "
-                             "Emu3ForConditionalGeneration")  # fmt: skip
+            raise ValueError(
+                "codebook: expected a model with its image tokenizer, got Emu3ForCausalLM; load "
+                "Emu3ForConditionalGeneration"
+            )
         return self.vq.quantize.embedding.weight.float()
 
 
@@ -98,14 +106,18 @@ def _token_ids(model: nn.Module, processor: object, vq: nn.Module | None) -> tup
     names = getattr(model.config, "vocabulary_map", None)
     if names is None:
         if processor is None:
-            raise ValueError(f"processor: expected a processor, since {type(model).__name__} does not know which tokens are "
-                             "image codes, got None; give the checkpoint's processor")  # fmt: skip
+            raise ValueError(
+                f"processor: expected a processor, since {type(model).__name__} does not know which tokens are "
+                "image codes, got None; give the checkpoint's processor"
+            )
         names = processor.tokenizer.get_vocab()
     codes = {int(name[-8:-2]): i for name, i in names.items() if name.startswith("<|visual token")}
     missing = [name for name in (_END_OF_LINE, _END_OF_FRAME, _END_OF_IMAGE) if name not in names]
     if missing or not codes:
-        raise ValueError(f"vocabulary_map: expected visual tokens and the ends of line, frame and image, got {len(codes)} "
-                         f"visual tokens, without {missing}; load the checkpoint's own config")  # fmt: skip
+        raise ValueError(
+            f"vocabulary_map: expected visual tokens and the ends of line, frame and image, got {len(codes)} "
+            f"visual tokens, without {missing}; load the checkpoint's own config"
+        )
     text = getattr(model.config, "text_config", model.config)
     end = text.eos_token_id[0] if isinstance(text.eos_token_id, (list, tuple)) else text.eos_token_id
     specials = [*(names[name] for name in (_END_OF_LINE, _END_OF_FRAME, _END_OF_IMAGE)), end]

@@ -29,9 +29,12 @@ class GlmImage(DecoderModel):
     )
 
     def __init__(
-        self, model: nn.Module, processor: object = None, size: tuple[int, int] = (1152, 768),
+        self,
+        model: nn.Module,
+        processor: object = None,
+        size: tuple[int, int] = (1152, 768),
         preview: tuple[int, int] | None = None,
-    ):  # fmt: skip
+    ):
         large = tuple(latent_side(n, FACTOR, name) for n, name in zip(size, ("height", "width"), strict=True))
         geometry = Geometry((preview or preview_grid(*large), large))
         codes = model.config.vq_config.num_embeddings
@@ -43,9 +46,9 @@ class GlmImage(DecoderModel):
         message = [{"role": "user", "content": [{"type": "text", "text": text}]}]
         rows, cols = self.geometry.rows, self.geometry.cols
         sizes = {"target_h": rows * FACTOR, "target_w": cols * FACTOR, "return_tensors": "pt"}
-        return self.processor.apply_chat_template(
-            [message], tokenize=True, return_dict=True, processor_kwargs=sizes
-        )["input_ids"][0]  # fmt: skip
+        return self.processor.apply_chat_template([message], tokenize=True, return_dict=True, processor_kwargs=sizes)[
+            "input_ids"
+        ][0]
 
     def prompts(self, rows: tuple[Tensor, ...], inputs: Mapping, *, texts: bool) -> TokenPrompts:
         if inputs.get("image_grid_thw") is not None:

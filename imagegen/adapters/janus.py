@@ -26,8 +26,10 @@ class Janus(DecoderModel):
 
         decoder, side = model.model.language_model, model.config.vq_config.num_patches
         if not isinstance(decoder, LlamaModel):  # masks and positions are those of a Llama
-            raise ValueError(f"text_config: expected a Llama, as in every Janus, got {type(decoder).__name__}; use a Janus "
-                             "checkpoint")  # fmt: skip
+            raise ValueError(
+                f"text_config: expected a Llama, as in every Janus, got {type(decoder).__name__}; use a Janus "
+                "checkpoint"
+            )
         super().__init__(model, decoder, Geometry.square(side), model.config.vq_config.num_embeddings, processor)
         settings, text = model.generation_config, model.config.text_config
         self.bos = _first_id(settings.bos_token_id, text.bos_token_id)
@@ -38,8 +40,10 @@ class Janus(DecoderModel):
             named.get("boi_token_id"), getattr(settings, "boi_token_id", None), getattr(tokenizer, "boi_token_id", None)
         )
         if None in (self.bos, self.pad, self.begin):
-            raise ValueError(f"generation_config: expected bos, pad and boi token ids, got {self.bos}, {self.pad} and "
-                             f"{self.begin}; load the checkpoint's own or give its processor")  # fmt: skip
+            raise ValueError(
+                f"generation_config: expected bos, pad and boi token ids, got {self.bos}, {self.pad} and "
+                f"{self.begin}; load the checkpoint's own or give its processor"
+            )
 
     def tokenize(self, text: str) -> Tensor:
         message = [{"role": "user", "content": [{"type": "text", "text": text}]}]
@@ -48,8 +52,10 @@ class Janus(DecoderModel):
 
     def prompts(self, rows: tuple[Tensor, ...], inputs: Mapping, *, texts: bool) -> TokenPrompts:
         if any(int(row[-1]) != self.begin for row in rows):
-            raise ValueError(f"prompts: expected ids that end with the begin-of-image token {self.begin}, got another; call "
-                             "the processor with generation_mode='image'")  # fmt: skip
+            raise ValueError(
+                f"prompts: expected ids that end with the begin-of-image token {self.begin}, got another; call "
+                "the processor with generation_mode='image'"
+            )
         return TokenPrompts(
             rows, tuple(row.where((row == self.bos) | (row == self.begin), torch.tensor(self.pad)) for row in rows)
         )

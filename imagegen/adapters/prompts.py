@@ -39,8 +39,10 @@ def token_rows(prompts: object, mask: object = None) -> tuple[Tensor, ...]:
     else:
         rows = _split_rows(prompts)
     if not rows or any(row.numel() == 0 or row.dim() != 1 or row.dtype not in _WHOLE for row in rows):
-        raise ValueError("prompts: expected texts, token ids or a processor's output, got a row without ids; "
-                         "give every image a prompt")  # fmt: skip
+        raise ValueError(
+            "prompts: expected texts, token ids or a processor's output, got a row without ids; "
+            "give every image a prompt"
+        )
     return tuple(row.long().cpu() for row in rows)
 
 

@@ -73,8 +73,10 @@ def pipeline_for(
     """
     family = _family_of(type(model))
     if family is None:
-        raise ValueError(f"model: expected one of {', '.join(family.name for family in FAMILIES)} of transformers, got "
-                         f"{type(model).__name__} of {type(model).__module__}")  # fmt: skip
+        raise ValueError(
+            f"model: expected one of {', '.join(family.name for family in FAMILIES)} of transformers, got "
+            f"{type(model).__name__} of {type(model).__module__}"
+        )
     if size is not None:
         if not family.sized:
             raise ValueError(f"size: expected None, since {family.name} has a fixed size, got {size}; leave size out")

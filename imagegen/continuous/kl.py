@@ -50,11 +50,15 @@ class KLConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
         if not self.ch_mult or any(width < 1 or width % self.norm_groups for width in self.widths):
-            raise ValueError(f"ch_mult: expected widths that are multiples of {self.norm_groups} (norm_groups), got "
-                             f"{self.ch_mult} of {self.ch}; use others")  # fmt: skip
+            raise ValueError(
+                f"ch_mult: expected widths that are multiples of {self.norm_groups} (norm_groups), got "
+                f"{self.ch_mult} of {self.ch}; use others"
+            )
         if self.z_channels not in (None, self.embed_dim):
-            raise ValueError(f"z_channels: expected embed_dim {self.embed_dim}, got {self.z_channels}; autoencoders with "
-                             "another number are not supported")  # fmt: skip
+            raise ValueError(
+                f"z_channels: expected embed_dim {self.embed_dim}, got {self.z_channels}; autoencoders with "
+                "another number are not supported"
+            )
         if not self.scale > 0:
             raise ValueError(f"scale: expected a number above 0, got {self.scale}; correct it")
 
@@ -91,9 +95,16 @@ class KLConfig:
             for side, kinds in sides.items()
         }
         base = config.block_out_channels[0]
-        return cls(embed_dim=config.latent_channels, ch=base, num_res_blocks=config.layers_per_block,
-                   ch_mult=tuple(width // base for width in config.block_out_channels), resolution=resolution,
-                   norm_groups=config.norm_num_groups, scale=config.scaling_factor, **attention)  # fmt: skip
+        return cls(
+            embed_dim=config.latent_channels,
+            ch=base,
+            num_res_blocks=config.layers_per_block,
+            ch_mult=tuple(width // base for width in config.block_out_channels),
+            resolution=resolution,
+            norm_groups=config.norm_num_groups,
+            scale=config.scaling_factor,
+            **attention,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -195,10 +206,15 @@ def build_kl(config: KLConfig) -> AutoencoderKL:
     down = tuple("AttnDownEncoderBlock2D" if config.attends("encoder", i) else "DownEncoderBlock2D" for i in levels)
     up = tuple("AttnUpDecoderBlock2D" if config.attends("decoder", i) else "UpDecoderBlock2D" for i in levels[::-1])
     return AutoencoderKL(
-        down_block_types=down, up_block_types=up, block_out_channels=config.widths, layers_per_block=config.num_res_blocks,
-        latent_channels=config.embed_dim, norm_num_groups=config.norm_groups, sample_size=config.resolution,
+        down_block_types=down,
+        up_block_types=up,
+        block_out_channels=config.widths,
+        layers_per_block=config.num_res_blocks,
+        latent_channels=config.embed_dim,
+        norm_num_groups=config.norm_groups,
+        sample_size=config.resolution,
         scaling_factor=config.scale,
-    )  # fmt: skip
+    )
 
 
 def _filled(model: AutoencoderKL, weights: Mapping[str, Tensor], levels: int) -> AutoencoderKL:

@@ -30,20 +30,32 @@ class MaskedDecoding(ABC):
         if isinstance(wish, Rule):
             rule = wish
         elif wish not in (None, rule.name):
-            raise UnsupportedCombination(f"rule: expected no rule or {rule.name!r}, which verifies decoding {self.name!r}, "
-                                         f"got {wish!r}; leave it out")  # fmt: skip
+            raise UnsupportedCombination(
+                f"rule: expected no rule or {rule.name!r}, which verifies decoding {self.name!r}, "
+                f"got {wish!r}; leave it out"
+            )
         keys, labels, head = request.keys, request.condition, model.head(request.num_sampling_steps)
         order, noise = request.order, request.noise
         order = self.orders(keys, model.total) if order is None else _checked_order(order, len(labels), model.total)
         noise = KeyedNoise(keys, head.steps, head.dim) if noise is None else noise
         size = getattr(noise, "steps", None), getattr(noise, "dim", None)
         if size != (head.steps, head.dim):
-            raise ValueError(f"noise: expected {head.steps} steps of {head.dim} values, got {size[0]} of {size[1]}; "
-                             "draw it for this head")  # fmt: skip
-        target = self.target(model, labels, num_sampling_steps=request.num_sampling_steps, steps=request.steps,
-                             guidance=request.guidance_scale, temperature=request.temperature,
-                             order=order.to(model.device, torch.long), noise=noise, listener=request.listener,
-                             keys=keys)  # fmt: skip
+            raise ValueError(
+                f"noise: expected {head.steps} steps of {head.dim} values, got {size[0]} of {size[1]}; "
+                "draw it for this head"
+            )
+        target = self.target(
+            model,
+            labels,
+            num_sampling_steps=request.num_sampling_steps,
+            steps=request.steps,
+            guidance=request.guidance_scale,
+            temperature=request.temperature,
+            order=order.to(model.device, torch.long),
+            noise=noise,
+            listener=request.listener,
+            keys=keys,
+        )
         return target, self, rule
 
     def orders(self, keys: Keys, total: int) -> Tensor:
@@ -68,8 +80,10 @@ def _checked_order(order: Tensor, rows: int, total: int) -> Tensor:
         raise ValueError(f"order: expected an integer tensor of shape [{rows}, {total}], got {order!r:.60}; pass one")
     has_shape = order.shape == (rows, total) and not order.is_floating_point()
     if not has_shape or not torch.equal(order.sort(-1).values.cpu(), torch.arange(total).expand(rows, -1)):
-        raise ValueError(f"order: expected a permutation of 0..{total - 1} for each of {rows} rows, got "
-                         f"{tuple(order.shape)} of {order.dtype}; give each position once")  # fmt: skip
+        raise ValueError(
+            f"order: expected a permutation of 0..{total - 1} for each of {rows} rows, got "
+            f"{tuple(order.shape)} of {order.dtype}; give each position once"
+        )
     return order
 
 

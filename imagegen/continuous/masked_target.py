@@ -72,8 +72,10 @@ class TokenGuidance:
         number("guidance_scale", self.scale, 0, LARGEST_SCALE)
         check_fields(self)
         if self.schedule not in get_args(Schedule):
-            raise ValueError(f"guidance_schedule: expected one of {', '.join(get_args(Schedule))}, got {self.schedule!r}; use "
-                             "one of these")  # fmt: skip
+            raise ValueError(
+                f"guidance_schedule: expected one of {', '.join(get_args(Schedule))}, got {self.schedule!r}; use "
+                "one of these"
+            )
 
     @property
     def paired(self) -> bool:
@@ -99,10 +101,21 @@ class MaskedTarget(MaskFilledTarget):
     not_finite = "expected finite tokens, got NaN or Inf"
 
     def __init__(
-        self, model: MaskedModel, labels: Tensor, *, num_sampling_steps: str | int | None, steps: Sequence[GenerationStep],
-        guidance: TokenGuidance, temperature: float, order: Tensor, noise: Noise, listener: Listener | None = None,
-        head_sampling: HeadSampling | None = None, windows: Sequence[int] | None = None, keys: Keys | None = None,
-    ):  # fmt: skip
+        self,
+        model: MaskedModel,
+        labels: Tensor,
+        *,
+        num_sampling_steps: str | int | None,
+        steps: Sequence[GenerationStep],
+        guidance: TokenGuidance,
+        temperature: float,
+        order: Tensor,
+        noise: Noise,
+        listener: Listener | None = None,
+        head_sampling: HeadSampling | None = None,
+        windows: Sequence[int] | None = None,
+        keys: Keys | None = None,
+    ):
         """`order` int64 [B, L] is consumed from its end; a drafter that shares `noise` has aligned trajectories."""
         super().__init__(len(labels), model.total, torch.zeros(model.dim, device=model.device), listener)
         self.model, self.labels, self.plan = model, labels, tuple(steps)

@@ -51,8 +51,10 @@ class ImageEagleConfig:
 
     def __post_init__(self) -> None:
         if self.vocab_size < 1 or self.positions < 0:
-            raise ValueError(f"expected vocab_size from 1 and positions from 0 up, got {self.vocab_size} and "
-                             f"{self.positions}; change them")  # fmt: skip
+            raise ValueError(
+                f"expected vocab_size from 1 and positions from 0 up, got {self.vocab_size} and "
+                f"{self.positions}; change them"
+            )
         if self.embedding not in ("target", "own"):
             raise ValueError(f"embedding: expected 'target' or 'own', got {self.embedding!r}; use one of these")
         check_rotary_pairs("hidden_size", self.layer().dim, self.time_pairs)
@@ -90,8 +92,9 @@ class ImageEagle(ShapeMixin, Pretrained):
     def sizes_for(model: FeatureModel, heads: int, intermediate_size: int = 0, time_pairs: int = 0) -> ImageEagleConfig:
         """Return sizes for a model; intermediate_size 0 is 8/3 of the width, rounded up to a multiple of 64."""
         inner = intermediate_size or -(-8 * model.width // (3 * 64)) * 64
-        return ImageEagleConfig(model.width, inner, heads, model.size, positions=model.geometry.total,
-                                time_pairs=time_pairs)  # fmt: skip
+        return ImageEagleConfig(
+            model.width, inner, heads, model.size, positions=model.geometry.total, time_pairs=time_pairs
+        )
 
     def open(self, target: object) -> object:
         """Return the state of a request over an `ImageTarget`, and read the prompt at once."""
@@ -104,15 +107,19 @@ class ImageEagle(ShapeMixin, Pretrained):
         model, weight = target.model, self.fc.weight
         self.check(model)
         if (weight.device, weight.dtype) != (model.device, model.dtype):
-            raise ValueError(f"drafter: expected {model.dtype} on {model.device} as the target, got {weight.dtype} on "
-                             f"{weight.device}; call drafter.fitted(pipeline)")  # fmt: skip
+            raise ValueError(
+                f"drafter: expected {model.dtype} on {model.device} as the target, got {weight.dtype} on "
+                f"{weight.device}; call drafter.fitted(pipeline)"
+            )
         return ImageEagleState(self, target)
 
     def check(self, model: FeatureModel) -> None:
         """Check that the drafter was made for this model."""
         if not hasattr(model, "width"):
-            raise ValueError(f"drafter: expected a target that returns its hidden states, got {model.name}; use a drafter "
-                             "that needs none, such as SJD")  # fmt: skip
+            raise ValueError(
+                f"drafter: expected a target that returns its hidden states, got {model.name}; use a drafter "
+                "that needs none, such as SJD"
+            )
         config = self.config
         pairs = [("hidden_size", config.hidden_size, model.width), ("vocab_size", config.vocab_size, model.size)]
         if config.positions:
@@ -123,8 +130,10 @@ class ImageEagle(ShapeMixin, Pretrained):
                     f"drafter: expected {field} {theirs} as in the target, got {own}; train one for this target"
                 )
         if model.geometry.frames > 1 and not config.time_pairs:
-            raise ValueError(f"drafter: expected time_pairs of 1 or more for {model.geometry.frames} frames, got 0; train "
-                             "a drafter for videos")  # fmt: skip
+            raise ValueError(
+                f"drafter: expected time_pairs of 1 or more for {model.geometry.frames} frames, got 0; train "
+                "a drafter for videos"
+            )
 
     def fitted(self, target: object) -> Self:
         """Check the drafter against a pipeline or model, move it to the model's device and dtype, and return it."""
@@ -172,8 +181,10 @@ class ImageEagleState(PairState):
         self.rotary: Tensor | None = None  # of every value, and some behind the last
         self.cache = SlotPool(1, 0, copies=self.copies)
         if target.prompt_hidden is None:
-            raise ValueError(f"drafter: expected the prompt's hidden states, got none from {target.model.name}; use a drafter "
-                             "that needs none, such as SJD")  # fmt: skip
+            raise ValueError(
+                f"drafter: expected the prompt's hidden states, got none from {target.model.name}; use a drafter "
+                "that needs none, such as SJD"
+            )
 
     @torch.no_grad()
     def prefill(self) -> None:
@@ -225,15 +236,27 @@ class ImageEagleState(PairState):
 
 
 @method(
-    "eagle", domain=("image", "video"), kind="decoding", title="EAGLE", exact=True, about="a trained drafter",
-    paper="EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", needs=("eagle",), order=5,
-    models=("codes",), judged=True,
-)  # fmt: skip
+    "eagle",
+    domain=("image", "video"),
+    kind="decoding",
+    title="EAGLE",
+    exact=True,
+    about="a trained drafter",
+    paper="EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty",
+    needs=("eagle",),
+    order=5,
+    models=("codes",),
+    judged=True,
+)
 def eagle_decoding(
-    parts: MethodParts, nodes: int = 57, depth: int = 5, chain: int = 0,
-    drawn: Literal["without_replacement", "with_replacement"] = "without_replacement", length: str | None = None,
+    parts: MethodParts,
+    nodes: int = 57,
+    depth: int = 5,
+    chain: int = 0,
+    drawn: Literal["without_replacement", "with_replacement"] = "without_replacement",
+    length: str | None = None,
     shape: str | None = None,
-) -> ImageEagle:  # fmt: skip
+) -> ImageEagle:
     """The trained drafter of a model.
 
     Args:

@@ -29,8 +29,10 @@ def teacher_pass(model: FeatureModel, condition: object, values: Tensor, paired:
     """Run the target over images, with all their T values int64 [B, T], forced values included."""
     total = model.geometry.total
     if values.dim() != 2 or values.shape[1] != total:
-        raise ValueError(f"values: expected [B, {total}], as the model generates, got {list(values.shape)}; tokenise the "
-                         "images at the model's resolution")  # fmt: skip
+        raise ValueError(
+            f"values: expected [B, {total}], as the model generates, got {list(values.shape)}; tokenise the "
+            "images at the model's resolution"
+        )
     copies = 2 if paired else 1
     cache = model.cache(model.layers, 2 * total, copies=copies)
     scored, slots = model.prefill(condition, cache, paired)

@@ -9,13 +9,20 @@ from mmspec.methods import method
 
 
 @method(
-    "scd", domain=("image", "video"), kind="decoding", title="SCD", exact=True, about="coupled Jacobi decoding",
-    paper="SCD: speculative coupled decoding", order=2,
-    models=("codes",), usual=True, judged=True, couples=True,
-)  # fmt: skip
-def SCD(
-    window: int = 32, coupling: Coupling = "gumbel", init: Init = "left", tree: Proactive | None = None
-) -> SJD:  # fmt: skip
+    "scd",
+    domain=("image", "video"),
+    kind="decoding",
+    title="SCD",
+    exact=True,
+    about="coupled Jacobi decoding",
+    paper="SCD: speculative coupled decoding",
+    order=2,
+    models=("codes",),
+    usual=True,
+    judged=True,
+    couples=True,
+)
+def SCD(window: int = 32, coupling: Coupling = "gumbel", init: Init = "left", tree: Proactive | None = None) -> SJD:
     """`SJD` with coupled draws and a longer window: "SCD: speculative coupled decoding".
 
     Args:
@@ -31,14 +38,17 @@ _TREE = Proactive()
 
 
 @method(
-    "pac", domain=("image", "video"), kind="decoding", title="SJD-PAC", exact=True,
+    "pac",
+    domain=("image", "video"),
+    kind="decoding",
+    title="SJD-PAC",
+    exact=True,
     about="coupled Jacobi decoding with siblings beside the first values",
-    paper="SJD-PAC: Accelerating Speculative Jacobi Decoding via Proactive Drafting and Adaptive Continuation", order=3,
+    paper="SJD-PAC: Accelerating Speculative Jacobi Decoding via Proactive Drafting and Adaptive Continuation",
+    order=3,
     models=("codes",),
-)  # fmt: skip
-def PAC(
-    window: int = 64, coupling: Coupling = "maximal", init: Init = "left", tree: Proactive | None = _TREE
-) -> SJD:  # fmt: skip
+)
+def PAC(window: int = 64, coupling: Coupling = "maximal", init: Init = "left", tree: Proactive | None = _TREE) -> SJD:
     """`SJD` with maximal coupling and a tree.
 
     Args:

@@ -51,10 +51,17 @@ def gumbel_pick(scores: Tensor, noise: Tensor) -> Tensor:
 
 
 @method(
-    "sjd", domain=("image", "video"), kind="decoding", title="SJD", exact=True, about="speculative Jacobi decoding",
-    paper="Accelerating Auto-regressive Text-to-Image Generation with Training-free Speculative Jacobi Decoding", order=1,
-    models=("codes",), judged=True,
-)  # fmt: skip
+    "sjd",
+    domain=("image", "video"),
+    kind="decoding",
+    title="SJD",
+    exact=True,
+    about="speculative Jacobi decoding",
+    paper="Accelerating Auto-regressive Text-to-Image Generation with Training-free Speculative Jacobi Decoding",
+    order=1,
+    models=("codes",),
+    judged=True,
+)
 @dataclass(frozen=True, slots=True)
 class SJD:
     """Speculative Jacobi decoding: each value is drafted from the target's own distribution of the last round.

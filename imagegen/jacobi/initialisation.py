@@ -12,9 +12,19 @@ from torch import Tensor
 from mmspec.imagegen.geometry import Geometry
 
 Init = Literal[
-    "random", "uniform", "repeat_left", "repeat_up", "repeat_frame", "sample_left", "sample_up", "sample_frame",
-    "left", "up", "frame", "mix",
-]  # fmt: skip
+    "random",
+    "uniform",
+    "repeat_left",
+    "repeat_up",
+    "repeat_frame",
+    "sample_left",
+    "sample_up",
+    "sample_frame",
+    "left",
+    "up",
+    "frame",
+    "mix",
+]
 INITS: tuple[str, ...] = get_args(Init)
 COPYING = ("repeat_left", "repeat_up", "repeat_frame", "sample_left", "sample_up", "sample_frame")
 ONE_HOT = ("random", *COPYING)  # q is one-hot at the value

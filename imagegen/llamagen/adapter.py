@@ -65,23 +65,31 @@ class LlamaGenModel:
         texts = [prompts] if isinstance(prompts, str) else prompts
         if isinstance(texts, Sequence) and texts and all(isinstance(text, str) for text in texts):
             if self.captions is None:
-                raise ValueError("prompts: expected a Caption, since this model has no caption encoder, got texts; give one "
-                                 "to the pipeline")  # fmt: skip
+                raise ValueError(
+                    "prompts: expected a Caption, since this model has no caption encoder, got texts; give one "
+                    "to the pipeline"
+                )
             prompts = Caption(*self.captions(list(texts)))
         if not isinstance(prompts, Caption):
-            raise ValueError(f"prompts: expected texts or a Caption for a caption-conditional model, "
-                             f"got {describe_value(prompts)}; give texts")  # fmt: skip
+            raise ValueError(
+                f"prompts: expected texts or a Caption for a caption-conditional model, "
+                f"got {describe_value(prompts)}; give texts"
+            )
         features, mask, config = prompts.features, prompts.mask, self.transformer.config
         wanted = (config.cls_token_num, config.caption_dim)
         if features.dim() != 3 or tuple(features.shape[1:]) != wanted or not len(features):
-            raise ValueError(f"prompts: expected features [B, {wanted[0]}, {wanted[1]}], got {tuple(features.shape)}; use the "
-                             "caption encoder the model was trained with")  # fmt: skip
+            raise ValueError(
+                f"prompts: expected features [B, {wanted[0]}, {wanted[1]}], got {tuple(features.shape)}; use the "
+                "caption encoder the model was trained with"
+            )
         if mask is None:
             mask = torch.ones(features.shape[:2])
         mask = mask.to(torch.bool)
         if mask.shape != features.shape[:2] or bool((mask[:, :-1] & ~mask[:, 1:]).any()):
-            raise ValueError(f"prompts: expected a mask {tuple(features.shape[:2])} with the real tokens last, got "
-                             f"{tuple(mask.shape)}; turn the captions with `to_the_right`")  # fmt: skip
+            raise ValueError(
+                f"prompts: expected a mask {tuple(features.shape[:2])} with the real tokens last, got "
+                f"{tuple(mask.shape)}; turn the captions with `to_the_right`"
+            )
         return Caption(features.to(self.device, self.dtype), mask.to(self.device))
 
     def rows(self, condition: Tensor | Caption) -> int:

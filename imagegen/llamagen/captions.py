@@ -102,8 +102,14 @@ class CaptionEncoder:
     def _read(self, texts: list[str]) -> tuple[Tensor, Tensor]:
         """Return ids and mask int64 [B, length], real tokens first."""
         words = [clean_caption(clean_caption(text)) for text in texts] if self.cleaned else texts
-        rows = self.tokenizer(words, max_length=self.length, padding="max_length", padding_side="right", truncation=True,
-                              return_tensors="pt")  # fmt: skip
+        rows = self.tokenizer(
+            words,
+            max_length=self.length,
+            padding="max_length",
+            padding_side="right",
+            truncation=True,
+            return_tensors="pt",
+        )
         ids, mask = rows["input_ids"], rows["attention_mask"]
         check_words(texts, ids, mask, self.tokenizer)
         return ids, mask
@@ -130,14 +136,19 @@ def read_captions(folder: Path, length: int, *, cleaned: bool) -> CaptionEncoder
 def write_captions(captions: object, folder: Path) -> dict[str, Any]:
     """Write the encoder and the tokenizer into a pipeline's folder and return their entries for its index."""
     if not isinstance(captions, CaptionEncoder):
-        raise ValueError(f"captions: expected a CaptionEncoder to save, got {type(captions).__name__}; wrap its encoder and "
-                         "tokenizer in one")  # fmt: skip
+        raise ValueError(
+            f"captions: expected a CaptionEncoder to save, got {type(captions).__name__}; wrap its encoder and "
+            "tokenizer in one"
+        )
     for part, name in ((captions.encoder, "text_encoder"), (captions.tokenizer, "tokenizer")):
         with writing(folder / name):
             part.save_pretrained(folder / name)
     # transformers' class and `T5Encoder` write the same files
-    return {"text_encoder": ["transformers", "T5EncoderModel"], "tokenizer": ["transformers", "AutoTokenizer"],
-            "clean_captions": captions.cleaned}  # fmt: skip
+    return {
+        "text_encoder": ["transformers", "T5EncoderModel"],
+        "tokenizer": ["transformers", "AutoTokenizer"],
+        "clean_captions": captions.cleaned,
+    }
 
 
 def read_encoder(folder: Path) -> T5Encoder:
@@ -158,28 +169,40 @@ class FileTokenizer:
 
     def __init__(self, folder: Path):
         if not (folder / _TOKENIZER).is_file():
-            raise ValueError(f"{folder}: expected {_TOKENIZER}, got none; load an older tokenizer with AutoTokenizer of "
-                             "transformers and save it there")  # fmt: skip
+            raise ValueError(
+                f"{folder}: expected {_TOKENIZER}, got none; load an older tokenizer with AutoTokenizer of "
+                "transformers and save it there"
+            )
         self._text, settings = read_text(folder / _TOKENIZER), folder / _SETTINGS
         self._settings = read_json(settings) if settings.is_file() else {}
         if "auto_map" in self._settings:
-            raise ValueError(f"{folder}: expected a tokenizer whose code is in transformers, got a tokenizer that brings "
-                             "its own code, which is never run; use a converted checkpoint")  # fmt: skip
+            raise ValueError(
+                f"{folder}: expected a tokenizer whose code is in transformers, got a tokenizer that brings "
+                "its own code, which is never run; use a converted checkpoint"
+            )
         try:
             self._words = Tokenizer.from_str(self._text)
         except Exception as error:  # the library raises no narrower class
             raise ValueError(f"{folder / _TOKENIZER}: expected a tokenizer, got {error}; fetch it again") from error
 
     def __call__(
-        self, texts: list[str], *, max_length: int, padding: Literal["max_length"], truncation: Literal[True],
-        return_tensors: Literal["pt"], padding_side: Literal["right"] = "right",
-    ) -> dict[str, Tensor]:  # fmt: skip
+        self,
+        texts: list[str],
+        *,
+        max_length: int,
+        padding: Literal["max_length"],
+        truncation: Literal[True],
+        return_tensors: Literal["pt"],
+        padding_side: Literal["right"] = "right",
+    ) -> dict[str, Tensor]:
         """Return input_ids and attention_mask, int64 [B, max_length]. The keywords are those of transformers."""
         self._words.enable_truncation(max_length)
         self._words.enable_padding(length=max_length, direction=padding_side)  # with id 0, which the mask hides
         rows = self._words.encode_batch(texts)
-        return {"input_ids": torch.tensor([row.ids for row in rows]),
-                "attention_mask": torch.tensor([row.attention_mask for row in rows])}  # fmt: skip
+        return {
+            "input_ids": torch.tensor([row.ids for row in rows]),
+            "attention_mask": torch.tensor([row.attention_mask for row in rows]),
+        }
 
     @property
     def all_special_ids(self) -> list[int]:

@@ -57,14 +57,17 @@ class GPTConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
         if self.hidden < 1:
-            raise ValueError(f"ffn: expected a width inside the SwiGLU of at least 1, got {self.hidden}; correct ffn or "
-                             "ffn_dim_multiplier")  # fmt: skip
+            raise ValueError(
+                f"ffn: expected a width inside the SwiGLU of at least 1, got {self.hidden}; correct ffn or "
+                "ffn_dim_multiplier"
+            )
         if self.dim % self.n_head:
             raise ValueError(f"dim: expected a multiple of n_head {self.n_head}, got {self.dim}; change dim or n_head")
         check_rotary_pairs("dim", self.head_dim, self.time_pairs)
         if self.frames > 1 and not self.time_pairs:
-            raise ValueError(f"time_pairs: expected 1 or more for {self.frames} frames, to tell them apart, got 0; "
-                             "set time_pairs")  # fmt: skip
+            raise ValueError(
+                f"time_pairs: expected 1 or more for {self.frames} frames, to tell them apart, got 0; set time_pairs"
+            )
         if self.kv_heads < 1 or self.n_head % self.kv_heads:
             raise ValueError(f"n_kv_head: expected a divisor of n_head {self.n_head}, got {self.n_kv_head}; change one")
         if self.model_type not in ("c2i", "t2i"):
@@ -74,11 +77,15 @@ class GPTConfig:
                 f"cls_token_num: expected 1 for a class, got {self.cls_token_num}; use 1 or model_type 't2i'"
             )
         if self.frames * self.block_size > _MOST_TOKENS:
-            raise ValueError(f"block_size: expected at most {_MOST_TOKENS} tokens in all frames, got "
-                             f"{self.frames * self.block_size}; correct it")  # fmt: skip
+            raise ValueError(
+                f"block_size: expected at most {_MOST_TOKENS} tokens in all frames, got "
+                f"{self.frames * self.block_size}; correct it"
+            )
         if self.grid**2 != self.block_size:
-            raise ValueError(f"block_size: expected a square, the tokens of a square image, got {self.block_size}; give "
-                             "(image side / pixels per token) squared")  # fmt: skip
+            raise ValueError(
+                f"block_size: expected a square, the tokens of a square image, got {self.block_size}; give "
+                "(image side / pixels per token) squared"
+            )
 
     @property
     def head_dim(self) -> int:

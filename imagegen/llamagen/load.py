@@ -82,12 +82,16 @@ def t5_from_state_dict(sd: Mapping[str, Tensor], config: T5Config | Mapping[str,
 
 def check_pair(config: GPTConfig, vq: VQConfig, image_size: int | None = None) -> None:
     if config.vocab_size != vq.codebook_size:
-        raise ValueError(f"vq: expected a codebook of vocab_size {config.vocab_size}, got {vq.codebook_size}; use the "
-                         "tokenizer the transformer was trained with")  # fmt: skip
+        raise ValueError(
+            f"vq: expected a codebook of vocab_size {config.vocab_size}, got {vq.codebook_size}; use the "
+            "tokenizer the transformer was trained with"
+        )
     side = config.grid * vq.downsample
     if image_size is not None and image_size != side:
-        raise ValueError(f"image_size: expected {side} ({config.grid} tokens of {vq.downsample} pixels per side), got "
-                         f"{image_size}; use the checkpoint of that resolution")  # fmt: skip
+        raise ValueError(
+            f"image_size: expected {side} ({config.grid} tokens of {vq.downsample} pixels per side), got "
+            f"{image_size}; use the checkpoint of that resolution"
+        )
 
 
 # c2i_B_256.pt, t2i_XL_stage2_512.pt

@@ -59,9 +59,14 @@ class LlamaGenPipeline(ImagePipeline):
     loaders: ClassVar[Mapping[str, Load]] = {**ImagePipeline.loaders, "low": _low}
 
     def __init__(
-        self, transformer: Transformer, vq: VQModel | None = None, captions: Encode | None = None, *,
-        guidance_scale: float | None = None, top_k: int | None = None,
-    ):  # fmt: skip
+        self,
+        transformer: Transformer,
+        vq: VQModel | None = None,
+        captions: Encode | None = None,
+        *,
+        guidance_scale: float | None = None,
+        top_k: int | None = None,
+    ):
         super().__init__(LlamaGenModel(transformer, vq, captions))
         config = transformer.config
         scale, most = _DEFAULTS[config.model_type]

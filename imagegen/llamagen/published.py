@@ -107,8 +107,10 @@ def gpt_fields(weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict
     kind = "c2i" if _CLASSES in weights else "t2i" if any("cap_proj" in name for name in weights) else None
     if kind and config.get("model_type", kind) != kind:
         parts = {"c2i": "a class table", "t2i": "a caption projection"}
-        raise ValueError(f"model_type: expected {parts.get(config['model_type'], config['model_type'])} as in the config, got "
-                         f"{parts[kind]}; use model_type {kind!r}")  # fmt: skip
+        raise ValueError(
+            f"model_type: expected {parts.get(config['model_type'], config['model_type'])} as in the config, got "
+            f"{parts[kind]}; use model_type {kind!r}"
+        )
     implied: dict[str, Any] = {"model_type": kind} if kind else {}
     for name, key, axis in (
         ("dim", "norm.weight", 0),
@@ -165,13 +167,17 @@ def implied_resolution(known: Mapping[str, Any], table: Tensor | None = None) ->
             raise ValueError(f"image_size: expected a multiple of downsample_size {down}, got {image}; change one")
         tokens = (image // down) ** 2
         if known.setdefault("block_size", tokens) != tokens:
-            raise ValueError(f"block_size: expected {tokens} for images of {image} pixels at {down} per token, got "
-                             f"{known['block_size']}; correct one of them")  # fmt: skip
+            raise ValueError(
+                f"block_size: expected {tokens} for images of {image} pixels at {down} per token, got "
+                f"{known['block_size']}; correct one of them"
+            )
     if table is not None:
         tokens = (table.shape[0] - known.get("cls_token_num", 1)) // known.get("frames", 1)
         if known.setdefault("block_size", tokens) != tokens:
-            raise ValueError(f"block_size: expected {tokens} as in the checkpoint's positions, got {known['block_size']}; "
-                             "use the resolution the checkpoint was trained for")  # fmt: skip
+            raise ValueError(
+                f"block_size: expected {tokens} as in the checkpoint's positions, got {known['block_size']}; "
+                "use the resolution the checkpoint was trained for"
+            )
     return known
 
 
@@ -205,5 +211,7 @@ def _heads(dim: int | None, layers: int | None) -> int:
         config = GPTConfig.preset(size)
         if (config.dim, config.n_layer) == (dim, layers):
             return config.n_head
-    raise ValueError(f"n_head: expected it in the config, since {layers} layers of dim {dim} are no published size, got "
-                     "none; give n_head")  # fmt: skip
+    raise ValueError(
+        f"n_head: expected it in the config, since {layers} layers of dim {dim} are no published size, got "
+        "none; give n_head"
+    )

@@ -42,11 +42,15 @@ class T5Config:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
         buckets, far = self.relative_attention_num_buckets, self.relative_attention_max_distance
         if buckets < 4 or far <= buckets // 4:
-            raise ValueError(f"relative_attention_num_buckets: expected 4 or more, and a distance above a quarter of them, "
-                             f"got {buckets} and {far}; correct the config")  # fmt: skip
+            raise ValueError(
+                f"relative_attention_num_buckets: expected 4 or more, and a distance above a quarter of them, "
+                f"got {buckets} and {far}; correct the config"
+            )
         if self.feed_forward_proj not in _PROJECTIONS:
-            raise ValueError(f"feed_forward_proj: expected one of {', '.join(_PROJECTIONS)}, got "
-                             f"{self.feed_forward_proj!r}; use a T5 with one of these")  # fmt: skip
+            raise ValueError(
+                f"feed_forward_proj: expected one of {', '.join(_PROJECTIONS)}, got "
+                f"{self.feed_forward_proj!r}; use a T5 with one of these"
+            )
 
     @classmethod
     def of(cls, config: T5Config | Mapping[str, Any]) -> T5Config:
@@ -55,8 +59,10 @@ class T5Config:
             return config
         kind, known = config.get("model_type", "t5"), {field.name for field in fields(cls)}
         if kind not in _TYPES:
-            raise ValueError(f"model_type: expected {' or '.join(_TYPES)}, got {kind!r}; give the pipeline a CaptionEncoder "
-                             "of that model")  # fmt: skip
+            raise ValueError(
+                f"model_type: expected {' or '.join(_TYPES)}, got {kind!r}; give the pipeline a CaptionEncoder "
+                "of that model"
+            )
         return from_fields(cls, {name: value for name, value in config.items() if name in known}, owner="a T5 encoder")
 
     def to_dict(self) -> dict[str, Any]:

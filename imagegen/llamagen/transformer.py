@@ -106,8 +106,9 @@ class Transformer(nn.Module):
         self.layers = nn.ModuleList(LlamaGenBlock(config) for _ in range(config.n_layer))
         self.norm = nn.RMSNorm(config.dim, eps=config.norm_eps)
         self.output = nn.Linear(config.dim, config.vocab_size, bias=False)
-        self.rope = GridRotary(config.grid, config.head_dim, config.cls_token_num, config.rope_base, config.frames,
-                              config.time_pairs)  # fmt: skip
+        self.rope = GridRotary(
+            config.grid, config.head_dim, config.cls_token_num, config.rope_base, config.frames, config.time_pairs
+        )
         self.apply(_initialise)
 
     def condition(self, inputs: Tensor, drop: Tensor | None = None) -> Tensor:
@@ -124,9 +125,13 @@ class Transformer(nn.Module):
         return self.output(hidden).float()
 
     def forward(
-        self, embeds: Tensor, position: Tensor, bias: Tensor | None = None, cache: SlotPool | None = None,
+        self,
+        embeds: Tensor,
+        position: Tensor,
+        bias: Tensor | None = None,
+        cache: SlotPool | None = None,
         causal: bool = False,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """Return the states [R, N, dim] behind the final norm, of embeds [R, N, dim] at positions int64 [R, N] or [N]
         from the prefix's start. `bias` [R or 1, 1, N, width + N] is in the weights' dtype; None shows all tokens, or
         with `causal` those up to the position. N new slots of `cache` are written, which the caller counts."""

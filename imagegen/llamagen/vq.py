@@ -39,15 +39,19 @@ class VQConfig:
         for name in ("encoder_ch_mult", "decoder_ch_mult"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
         if not self.encoder_ch_mult or len(self.encoder_ch_mult) != len(self.decoder_ch_mult):
-            raise ValueError(f"decoder_ch_mult: expected as many levels as encoder_ch_mult {self.encoder_ch_mult}, got "
-                             f"{self.decoder_ch_mult}; give both the same length")  # fmt: skip
+            raise ValueError(
+                f"decoder_ch_mult: expected as many levels as encoder_ch_mult {self.encoder_ch_mult}, got "
+                f"{self.decoder_ch_mult}; give both the same length"
+            )
         for name in ("codebook_size", "codebook_embed_dim", "z_channels", "num_res_blocks", "norm_groups"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
         widths = {self.ch * m for m in (1, *self.encoder_ch_mult, *self.decoder_ch_mult)}
         if self.ch < 1 or any(width % self.norm_groups or width < 1 for width in widths):
-            raise ValueError(f"ch: expected every width to be a multiple of {self.norm_groups} (norm_groups), got "
-                             f"{sorted(widths)}; use another ch")  # fmt: skip
+            raise ValueError(
+                f"ch: expected every width to be a multiple of {self.norm_groups} (norm_groups), got "
+                f"{sorted(widths)}; use another ch"
+            )
 
     @property
     def downsample(self) -> int:
@@ -134,8 +138,10 @@ class VQModel(nn.Module):
         """Return features [B, d, H / f, W / f] of images [B, 3, H, W] in -1..1, before normalisation and quantisation."""
         factor = self.config.downsample
         if images.dim() != 4 or images.shape[1] != 3 or images.shape[2] % factor or images.shape[3] % factor:
-            raise ValueError(f"images: expected [B, 3, H, W] with sides divisible by {factor}, got {tuple(images.shape)}; "
-                             "crop or resize them")  # fmt: skip
+            raise ValueError(
+                f"images: expected [B, 3, H, W] with sides divisible by {factor}, got {tuple(images.shape)}; "
+                "crop or resize them"
+            )
         return self.quant_conv(self.encoder(images))
 
     def encode(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -155,8 +161,9 @@ class VQModel(nn.Module):
         elif height is None or width is None:
             height = width = isqrt(indices.shape[1])
         if indices[0].numel() != height * width:
-            raise ValueError(f"indices: expected {height} x {width} codes per image, got {indices[0].numel()}; give height "
-                             "and width")  # fmt: skip
+            raise ValueError(
+                f"indices: expected {height} x {width} codes per image, got {indices[0].numel()}; give height and width"
+            )
         return self.decode(self.quantize.rows(indices, height, width))
 
     @torch.no_grad()

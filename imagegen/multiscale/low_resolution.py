@@ -43,9 +43,16 @@ class PrefixTarget(ImageTarget):
 
 
 def draft_low_resolution(
-    model: ImageModel, condition: object, *, guidance: Guidance, warp: Warp, keys: Keys, drafter: Drafter | None,
-    before: Tensor, rows: int,
-) -> tuple[Tensor, int]:  # fmt: skip
+    model: ImageModel,
+    condition: object,
+    *,
+    guidance: Guidance,
+    warp: Warp,
+    keys: Keys,
+    drafter: Drafter | None,
+    before: Tensor,
+    rows: int,
+) -> tuple[Tensor, int]:
     """Return the next `rows` rows int64 [B, rows, cols] behind the codes int64 [B, r, cols], and the forward passes.
     Condition, guidance and warp are the target's; the drafter must be exact."""
     geometry, device = model.geometry, before.device

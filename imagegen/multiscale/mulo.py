@@ -75,8 +75,10 @@ class MuLo(AnyOrderDecoding):
         if self.rows is not None and self.rows < 1:
             raise ValueError(f"rows: expected at least 1 row or None, got {self.rows}; use None for the whole image")
         if self.rows is not None and not hasattr(self.downsampler or self.upsampler, "down"):
-            raise ValueError(f"downsampler: expected an upsampler with `down` for rows={self.rows}, got none; give a "
-                             "PixelUpsampler or draft the whole image with rows=None")  # fmt: skip
+            raise ValueError(
+                f"downsampler: expected an upsampler with `down` for rows={self.rows}, got none; give a "
+                "PixelUpsampler or draft the whole image with rows=None"
+            )
 
     @property
     def name(self) -> str:
@@ -94,14 +96,20 @@ class MuLo(AnyOrderDecoding):
     def open(self, target: AnyOrderTarget) -> MuLoState:
         large, small, scale = target.geometry, self.model.geometry, self.upsampler.scale
         if len(large.grids) > 1 or len(small.grids) > 1:
-            raise ValueError(f"geometry: expected a single grid per model, got {large.grids} and {small.grids}; use "
-                             "models of a single grid")  # fmt: skip
+            raise ValueError(
+                f"geometry: expected a single grid per model, got {large.grids} and {small.grids}; use "
+                "models of a single grid"
+            )
         if large.frames > 1 or small.frames > 1:
-            raise ValueError(f"geometry: expected a single frame per model, got {large.frames} and {small.frames}; use "
-                             "models of images")  # fmt: skip
+            raise ValueError(
+                f"geometry: expected a single frame per model, got {large.frames} and {small.frames}; use "
+                "models of images"
+            )
         if (large.rows, large.cols) != (small.rows * scale, small.cols * scale):
-            raise ValueError(f"drafter: expected a grid of {large.rows} x {large.cols} codes divided by {scale}, got "
-                             f"{small.rows} x {small.cols}; use a drafter and upsampler that fit")  # fmt: skip
+            raise ValueError(
+                f"drafter: expected a grid of {large.rows} x {large.cols} codes divided by {scale}, got "
+                f"{small.rows} x {small.cols}; use a drafter and upsampler that fit"
+            )
         return MuLoState(self, target)
 
 
@@ -135,9 +143,15 @@ class MuLoState:
             filled = target.values[:, self.cells].view(target.batch, -1, target.geometry.cols)
             before = (settings.downsampler or settings.upsampler).down(filled[:, : done * scale])
         new, passes = draft_low_resolution(
-            self.low, target.condition, guidance=target.guidance, warp=target.warp, keys=keys.child(done),
-            drafter=settings.decoding, before=before, rows=rows,
-        )  # fmt: skip
+            self.low,
+            target.condition,
+            guidance=target.guidance,
+            warp=target.warp,
+            keys=keys.child(done),
+            drafter=settings.decoding,
+            before=before,
+            rows=rows,
+        )
         self.passes += passes
         codes = settings.upsampler.up(torch.cat((before, new), 1))[:, done * scale :].flatten(1)
         first = done * scale * target.geometry.cols
@@ -177,8 +191,11 @@ class MuLoState:
         if self.late[self.step]:
             alone = (self.fresh < target.total) & (self.fresh[..., None] != before[:, None]).all(-1)
             index, valid = torch.cat((before, self.fresh), 1), torch.cat((valid, alone), 1)
-            index = torch.where(torch.arange(index.shape[1], device=index.device) < before.shape[1], index,
-                                torch.where(valid, index, target.total))  # fmt: skip
+            index = torch.where(
+                torch.arange(index.shape[1], device=index.device) < before.shape[1],
+                index,
+                torch.where(valid, index, target.total),
+            )
         inside = index.clamp(max=target.total - 1)
         value = torch.where(target.known, target.values, self.candidates).gather(1, inside)
         draws = pad(wanted < target.total, (0, index.shape[1] - wanted.shape[1]), value=False)
@@ -203,21 +220,32 @@ class MuLoState:
         )  # the first rejection, at most one per row
         first = torch.where(drawn, place, total).amin(1, keepdim=True)
         self.fresh, self.step = first, 0
-        last = torch.cat((pad(first[..., None], (0, 0, 0, order.shape[1] - 1), value=total)[:, : order.shape[1]],
-                          self.order), 2)  # fmt: skip
+        last = torch.cat(
+            (pad(first[..., None], (0, 0, 0, order.shape[1] - 1), value=total)[:, : order.shape[1]], self.order), 2
+        )
         late = ((last[..., :-1] < total) & (last[..., 1:] != last[..., :-1] + 1)).flatten(0, 1).any(0)
         self.again, *late = torch.cat((first.amin()[None], late.long())).tolist()
         self.late = [bool(x) for x in late]
 
 
 @method(
-    "mulo", domain="image", kind="decoding", title="MuLo-SD", exact=False, about="a small image drafts a large one",
-    paper="Multi-Scale Local Speculative Decoding for Image Generation", needs=("low",), order=22,
-)  # fmt: skip
+    "mulo",
+    domain="image",
+    kind="decoding",
+    title="MuLo-SD",
+    exact=False,
+    about="a small image drafts a large one",
+    paper="Multi-Scale Local Speculative Decoding for Image Generation",
+    needs=("low",),
+    order=22,
+)
 def mulo(
-    parts: MethodParts, threshold: float = 0.05, upsampler: Literal["pixels", "learned"] = "pixels", k: int = 64,
+    parts: MethodParts,
+    threshold: float = 0.05,
+    upsampler: Literal["pixels", "learned"] = "pixels",
+    k: int = 64,
     radius: int = 1,
-) -> MuLo:  # fmt: skip
+) -> MuLo:
     """`MuLo` over the low-resolution model that belongs to a model, with defaults for grids of 16 x 16.
 
     `k` is the number of neighbours that LANTERN uses there. The paper's radius of 3 would cover a fifth of such a grid.

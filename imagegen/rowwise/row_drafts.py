@@ -57,8 +57,10 @@ class RowDrafts:
         if not isinstance(self.window, SJD):
             raise ValueError(f"window: expected an SJD, got {type(self.window).__name__}; pass SJD(16)")
         if self.window.init in ONE_HOT:
-            raise ValueError(f"window: expected an init that draws from its own q, got {self.window.init!r}; use "
-                             "'left', 'up', 'frame', 'mix' or 'uniform'")  # fmt: skip
+            raise ValueError(
+                f"window: expected an init that draws from its own q, got {self.window.init!r}; use "
+                "'left', 'up', 'frame', 'mix' or 'uniform'"
+            )
 
     @property
     def name(self) -> str:
@@ -91,8 +93,12 @@ class RowDraftsState(JacobiState):
         tree = _with_probes(self.shape, self.lead, self.sight)
         law = Law("deterministic")
         if draft.law.row is not None:
-            law = Law(draft.law.drawn, pad(draft.law.row, (0, self.lead + 1), value=-1), draft.law.scores,
-                      reused=draft.law.reused)  # fmt: skip
+            law = Law(
+                draft.law.drawn,
+                pad(draft.law.row, (0, self.lead + 1), value=-1),
+                draft.law.scores,
+                reused=draft.law.reused,
+            )
         index = torch.cat((target.last[:, None] + draft.tree.depth, self.place), 1)
         valid = torch.ones_like(draft.value, dtype=torch.bool) if draft.valid is None else draft.valid
         return Draft(torch.cat((draft.value, value), 1), tree, law, pad(valid, (0, self.lead + 1), value=False), index)
@@ -151,13 +157,22 @@ def _with_probes(shape: Caterpillar, lead: int, sight: str) -> Tree:
 
 
 @method(
-    "rows", domain=("image", "video"), models=("codes",), kind="decoding", title="row drafts", exact=True,
-    about="coupled Jacobi decoding that looks into the next row", order=4,
-)  # fmt: skip
+    "rows",
+    domain=("image", "video"),
+    models=("codes",),
+    kind="decoding",
+    title="row drafts",
+    exact=True,
+    about="coupled Jacobi decoding that looks into the next row",
+    order=4,
+)
 def coupled_rows(
-    window: int = 32, coupling: Coupling = "gumbel", init: Init = "left", lead: int = 8,
+    window: int = 32,
+    coupling: Coupling = "gumbel",
+    init: Init = "left",
+    lead: int = 8,
     sight: Literal["window", "row"] = "window",
-) -> RowDrafts:  # fmt: skip
+) -> RowDrafts:
     """`RowDrafts` with coupled Jacobi decoding.
 
     Args:

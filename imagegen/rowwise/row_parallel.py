@@ -63,10 +63,16 @@ class RowParallelRule(AnyOrderRule):
 
 
 @method(
-    "pjd", domain=("image", "video"), kind="decoding", title="PJD", exact=False, models=("codes",),
+    "pjd",
+    domain=("image", "video"),
+    kind="decoding",
+    title="PJD",
+    exact=False,
+    models=("codes",),
     about="Jacobi decoding in several rows at once",
-    paper="Parallel Jacobi Decoding", order=21,
-)  # fmt: skip
+    paper="Parallel Jacobi Decoding",
+    order=21,
+)
 @dataclass(frozen=True, slots=True)
 class PJD(AnyOrderDecoding):
     """Speculative Jacobi decoding in every open row; a row opens when the row above has `context` values. Relaxed.
@@ -107,10 +113,16 @@ class PJD(AnyOrderDecoding):
 
 
 @method(
-    "zipar", domain=("image", "video"), kind="decoding", title="ZipAR", exact=False, models=("codes",),
+    "zipar",
+    domain=("image", "video"),
+    kind="decoding",
+    title="ZipAR",
+    exact=False,
+    models=("codes",),
     about="several rows at once",
-    paper="ZipAR: Parallel Autoregressive Image Generation through Spatial Locality", order=20,
-)  # fmt: skip
+    paper="ZipAR: Parallel Autoregressive Image Generation through Spatial Locality",
+    order=20,
+)
 @dataclass(frozen=True, slots=True)
 class ZipAR(AnyOrderDecoding):
     """Every open row gains a value per round; a row opens when the row above has `window` values. Relaxed.
@@ -164,8 +176,14 @@ class _ScheduledRows:
         self.round += 1
         shape = (target.batch, len(place))
         value = target.values.index_select(1, source)
-        return Draft(value, chains((0,) * len(place), target.device), Law("none"), fed.expand(shape), place.expand(shape),
-                     wanted.expand(shape))  # fmt: skip
+        return Draft(
+            value,
+            chains((0,) * len(place), target.device),
+            Law("none"),
+            fed.expand(shape),
+            place.expand(shape),
+            wanted.expand(shape),
+        )
 
     def observe(self, target: AnyOrderTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         return None
@@ -178,6 +196,6 @@ def _schedule_tensors(geometry: Geometry, window: int, device: str) -> list[tupl
         tuple(
             torch.tensor(x, device=device)
             for x in zip(*((f.place, f.source, f.place == f.source, f.open) for f in feeds), strict=True)
-        )  # fmt: skip
+        )
         for feeds in row_schedule(geometry, window)
     ]

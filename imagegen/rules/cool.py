@@ -21,11 +21,20 @@ from mmspec.methods import method
 
 
 @method(
-    "coolsd", domain=("image", "video"), kind="rule", title="Cool-SD", exact=False,
+    "coolsd",
+    domain=("image", "video"),
+    kind="rule",
+    title="Cool-SD",
+    exact=False,
     about="ratios are raised by a factor that cools down along the draft",
-    paper="Annealed Relaxation of Speculative Decoding for Faster Autoregressive Image Generation", order=30,
-    tiny={"delta": 1.5}, knob="delta", knob_values=(1.1, 1.25, 1.5, 2, 3), knob_shown=1.5, aliases=("cool",),
-)  # fmt: skip
+    paper="Annealed Relaxation of Speculative Decoding for Faster Autoregressive Image Generation",
+    order=30,
+    tiny={"delta": 1.5},
+    knob="delta",
+    knob_values=(1.1, 1.25, 1.5, 2, 3),
+    knob_shown=1.5,
+    aliases=("cool",),
+)
 class CoolSD(RelaxedRule):
     """Accepts a drafted value at depth i, from 0, with probability min(1, w_i p / q), w_i = delta exp(-decay i - mu).
 
@@ -66,8 +75,10 @@ class CoolSD(RelaxedRule):
         if block < 1 or not 0 <= floor <= 1:
             raise ValueError(f"expected a block of at least 1 and a floor in 0 to 1, got {block} and {floor}")
         if mu is None and delta < floor:
-            raise ValueError(f"delta: expected at least the floor of {floor}, which no factor falls below, got {delta}; "
-                             "raise it or lower the floor")  # fmt: skip
+            raise ValueError(
+                f"delta: expected at least the floor of {floor}, which no factor falls below, got {delta}; "
+                "raise it or lower the floor"
+            )
         self.delta, self.decay, self.mu, self.floor = delta, decay, mu, floor
         self.first = _first_factor(delta, decay, block, floor) if mu is None else delta * math.exp(-mu)  # w_0
 

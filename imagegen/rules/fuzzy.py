@@ -35,11 +35,19 @@ def code_groups(codebook: Tensor, groups: int) -> Tensor:
 
 
 @method(
-    "fuzzygroups", domain=("image", "video"), kind="rule", title="fuzzy groups", exact=False,
+    "fuzzygroups",
+    domain=("image", "video"),
+    kind="rule",
+    title="fuzzy groups",
+    exact=False,
     about="a code is accepted where drafter and target nearly agree about groups of similar codes",
-    paper="Fuzzy Speculative Decoding for a Tunable Accuracy-Runtime Tradeoff", order=45, tiny={"threshold": 0.1},
-    knob="threshold", knob_values=(0.05, 0.1, 0.2, 0.3, 0.4), knob_shown=0.2,
-)  # fmt: skip
+    paper="Fuzzy Speculative Decoding for a Tunable Accuracy-Runtime Tradeoff",
+    order=45,
+    tiny={"threshold": 0.1},
+    knob="threshold",
+    knob_values=(0.05, 0.1, 0.2, 0.3, 0.4),
+    knob_shown=0.2,
+)
 class GroupedFuzzy(Fuzzy):
     """`Fuzzy` whose divergence compares the probabilities of groups of similar codes. Relaxed.
 
@@ -60,9 +68,12 @@ class GroupedFuzzy(Fuzzy):
     """
 
     def __init__(
-        self, threshold: float = 0.05, divergence: Literal["js", "kl", "tv"] = "js", groups: int = 64,
+        self,
+        threshold: float = 0.05,
+        divergence: Literal["js", "kl", "tv"] = "js",
+        groups: int = 64,
         table: Tensor | None = None,
-    ):  # fmt: skip
+    ):
         super().__init__(threshold, divergence)
         count = 0 if table is None else min(whole("groups", groups), len(table))
         self.group = code_groups(table, count) if count else None

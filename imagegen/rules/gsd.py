@@ -17,11 +17,19 @@ from mmspec.methods import MethodParts, method
 
 
 @method(
-    "gsd", domain=("image", "video"), kind="rule", title="GSD", exact=False,
+    "gsd",
+    domain=("image", "video"),
+    kind="rule",
+    title="GSD",
+    exact=False,
     about="a code is verified together with codes of similar target probability",
-    paper="Grouped Speculative Decoding for Autoregressive Image Generation", order=20, tiny={"group": 3},
-    knob="group", knob_values=(3, 7, 14, 25, 50), knob_shown=14,
-)  # fmt: skip
+    paper="Grouped Speculative Decoding for Autoregressive Image Generation",
+    order=20,
+    tiny={"group": 3},
+    knob="group",
+    knob_values=(3, 7, 14, 25, 50),
+    knob_shown=14,
+)
 class GSD(RelaxedRule):
     """Accepts a drafted code x with probability min(1, sum of p over its group / sum of q over its group). Relaxed.
 
@@ -53,9 +61,13 @@ class GSD(RelaxedRule):
     name = "gsd (relaxed)"
 
     def __init__(
-        self, group: int = 14, delta_p: float = 0.15, distance: float | None = None, table: Tensor | None = None,
+        self,
+        group: int = 14,
+        delta_p: float = 0.15,
+        distance: float | None = None,
+        table: Tensor | None = None,
         cold: Literal["group", "plain"] = "group",
-    ):  # fmt: skip
+    ):
         if whole("group", group) < 1:
             raise ValueError(f"group: expected at least 1, got {group}")
         if not number("delta_p", delta_p, infinite=True) > 0:

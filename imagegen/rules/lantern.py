@@ -91,11 +91,20 @@ ResidualVariant = Literal["optimal", "static", "dynamic", "lumina"]
 
 
 @method(
-    "lantern", domain=("image", "video"), kind="rule", title="LANTERN", exact=False,
+    "lantern",
+    domain=("image", "video"),
+    kind="rule",
+    title="LANTERN",
+    exact=False,
     about="a code borrows the probability of its nearest codes, up to a fixed mass",
-    paper="LANTERN: Accelerating Visual Autoregressive Models with Relaxed Speculative Decoding", order=10,
-    tiny={"k": 2, "delta": 0.4}, bench={"k": 64}, knob="delta", knob_values=(0.02, 0.05, 0.1, 0.2, 0.4), knob_shown=0.1,
-)  # fmt: skip
+    paper="LANTERN: Accelerating Visual Autoregressive Models with Relaxed Speculative Decoding",
+    order=10,
+    tiny={"k": 2, "delta": 0.4},
+    bench={"k": 64},
+    knob="delta",
+    knob_values=(0.02, 0.05, 0.1, 0.2, 0.4),
+    knob_shown=0.1,
+)
 class Lantern(RelaxedRule):
     """Accepts a drafted code x with probability min(1, (p(x) + C) / q(x)), C the mass of its nearest codes. Relaxed.
 
@@ -145,8 +154,10 @@ class Lantern(RelaxedRule):
         if residual not in get_args(ResidualVariant):
             raise ValueError(f"residual: expected one of {', '.join(get_args(ResidualVariant))}, got {residual!r}")
         if residual != "optimal" and neighbours.shape[1] < min(k + 1, len(neighbours) - 1):
-            raise ValueError(f"neighbours: expected k + 1 = {k + 1} columns or all other codes for the {residual} residual, "
-                             f"got {neighbours.shape[1]}")  # fmt: skip
+            raise ValueError(
+                f"neighbours: expected k + 1 = {k + 1} columns or all other codes for the {residual} residual, "
+                f"got {neighbours.shape[1]}"
+            )
         self.table, self.k, self.variant = neighbours, min(k, neighbours.shape[1]), residual
         self.name = f"{name} (relaxed)" if residual == "optimal" else f"{name}, {residual} residual (relaxed)"
 
@@ -171,8 +182,10 @@ class Lantern(RelaxedRule):
     def nearest(self, law: Tensor | LogLaw) -> Tensor:
         """Return int64 [K, k], the table on the device of the target's distributions [B, n, V]."""
         if len(self.table) > law.shape[-1]:
-            raise ValueError(f"neighbours: expected rows for at most the target's {law.shape[-1]} values, got "
-                             f"{len(self.table)}; compute the table from this model's codebook")  # fmt: skip
+            raise ValueError(
+                f"neighbours: expected rows for at most the target's {law.shape[-1]} values, got "
+                f"{len(self.table)}; compute the table from this model's codebook"
+            )
         return self.table.to(law.device)[:, : self.k]
 
     def ratio(self, siblings: Siblings) -> Tensor:
@@ -194,9 +207,15 @@ class Lantern(RelaxedRule):
         if self.variant == "optimal":
             if isinstance(weights.p, LogLaw) and draft.tree.straight:
                 return borrowing_thresholds(
-                    weights.p, weights.q, residual_row(draft), draft.value, weights.threshold, self.nearest(weights.p),
-                    self.terms, live,
-                )  # fmt: skip
+                    weights.p,
+                    weights.q,
+                    residual_row(draft),
+                    draft.value,
+                    weights.threshold,
+                    self.nearest(weights.p),
+                    self.terms,
+                    live,
+                )
             return siblingwise(weights, draft, live, self.ratio)[0].clamp_max(1)
         ratio, weights.p = siblingwise(weights, draft, live, self.ratio, self.reject)
         return ratio.clamp_max(1)
@@ -238,11 +257,20 @@ def _longest_path(draft: Draft, hit: Tensor) -> Tensor:
 
 
 @method(
-    "lantern++", domain=("image", "video"), kind="rule", title="LANTERN++", exact=False,
+    "lantern++",
+    domain=("image", "video"),
+    kind="rule",
+    title="LANTERN++",
+    exact=False,
     about="LANTERN with a budget that grows with the draft's own probability",
     paper="LANTERN++: Enhanced Relaxed Speculative Decoding with Static Tree Drafting for Visual Auto-regressive Models",
-    order=11, tiny={"k": 2}, bench={"k": 16}, knob="factor", knob_values=(1.5, 2, 3, 5, 10), knob_shown=3,
-)  # fmt: skip
+    order=11,
+    tiny={"k": 2},
+    bench={"k": 16},
+    knob="factor",
+    knob_values=(1.5, 2, 3, 5, 10),
+    knob_shown=3,
+)
 class LanternPlus(Lantern):
     """LANTERN with a budget that grows with the draft's own probability: p(x) + C is at most factor * p(x). Relaxed.
 

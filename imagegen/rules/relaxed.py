@@ -37,9 +37,12 @@ class Siblings:
 
 
 def siblingwise(
-    weights: Weights, draft: Draft, live: Tensor | None, ratio: Callable[[Siblings], Tensor],
+    weights: Weights,
+    draft: Draft,
+    live: Tensor | None,
+    ratio: Callable[[Siblings], Tensor],
     reject: Callable[[Siblings], Tensor] | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Verify the siblings rank by rank, each rank at all parents at once. Return ratios [B, N], 0 at nodes that do not
     count (`live` bool [B, N]), and the distributions [B, N, V] behind every node. `ratio` returns float [B, n];
     `reject` [B, n, V] after a rejection, None is [law - share]+, computed only for parents with another child."""
@@ -58,8 +61,14 @@ def siblingwise(
     tried: list[Tensor] = []
     for rank, child in enumerate(fan.child):
         count = child.shape[-1]
-        siblings = Siblings(gather_children(token, child), child, parents[:, :count], law[:, :count],
-                    None if share is None else share[:, :count], gather_children(exact, child))  # fmt: skip
+        siblings = Siblings(
+            gather_children(token, child),
+            child,
+            parents[:, :count],
+            law[:, :count],
+            None if share is None else share[:, :count],
+            gather_children(exact, child),
+        )
         drawn = gather_children(live, child)
         if share is None:  # a token that appears twice among siblings counts once
             for earlier in tried:

@@ -15,10 +15,17 @@ from mmspec.methods import method
 
 
 @method(
-    "runjoint", domain=("image", "video"), kind="rule", title="run-joint", exact=False,
+    "runjoint",
+    domain=("image", "video"),
+    kind="rule",
+    title="run-joint",
+    exact=False,
     about="neighbouring values with rising probabilities are verified by the product of their ratios",
-    paper="SJD-SV", order=40, tiny={}, benched=False,
-)  # fmt: skip
+    paper="SJD-SV",
+    order=40,
+    tiny={},
+    benched=False,
+)
 class RunJoint(RelaxedRule):
     """Verifies runs of a chain jointly, as "SJD-SV" describes it. Relaxed, with alpha = 1 too, as enumeration shows.
 

@@ -71,9 +71,14 @@ def select_path(
 
 
 def accepted_path(
-    threshold: Tensor, uniform: Tensor, shape: Sequence[Tensor], valid: Tensor | None, descend: bool, path: Tensor,
+    threshold: Tensor,
+    uniform: Tensor,
+    shape: Sequence[Tensor],
+    valid: Tensor | None,
+    descend: bool,
+    path: Tensor,
     depth: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the node of `select_path` int64 [B], its path [B, D + 1] and its depth [B], in a launch where kernels run.
     `shape` holds parents, ancestors, sibling ranks and post-order ranks; `path` int64 [R, N, D + 1] and `depth` int64
     [R, N] are those of every node."""
@@ -88,9 +93,15 @@ def accepted_path(
 
 
 def select_path_reference(
-    threshold: Tensor, uniform: Tensor, parent: Tensor, ancestor: Tensor, sibling_rank: Tensor, post_rank: Tensor,
-    valid: Tensor | None, descend: bool,
-) -> Tensor:  # fmt: skip
+    threshold: Tensor,
+    uniform: Tensor,
+    parent: Tensor,
+    ancestor: Tensor,
+    sibling_rank: Tensor,
+    post_rank: Tensor,
+    valid: Tensor | None,
+    descend: bool,
+) -> Tensor:
     batch, nodes = threshold.shape
     passing = uniform < threshold
     if valid is not None:

@@ -37,9 +37,15 @@ def borrowed_mass_reference(law: Tensor, token: Tensor, table: Tensor, budget: T
 
 
 def borrowing_thresholds(
-    p: Tensor | LogLaw, q: Tensor | LogLaw | None, row: Tensor, token: Tensor, exact: Tensor, table: Tensor,
-    budget: tuple[float, float], live: Tensor | None,
-) -> Tensor:  # fmt: skip
+    p: Tensor | LogLaw,
+    q: Tensor | LogLaw | None,
+    row: Tensor,
+    token: Tensor,
+    exact: Tensor,
+    table: Tensor,
+    budget: tuple[float, float],
+    live: Tensor | None,
+) -> Tensor:
     """Return min(1, (p(x) + C) / q(x)) of the nodes of a chain, float [B, N]; C is the borrowed mass of each node's
     code x. p is [B, N, V], q [B, M, V], None where it is treated as 1; row int64 [N] is q's for the node behind each
     node. The budget is a constant plus a factor of p(x). Nodes that borrow nothing keep the threshold in `exact` [B,
@@ -56,9 +62,15 @@ def borrowing_thresholds(
 
 
 def borrowing_thresholds_reference(
-    p: Tensor, q: Tensor | None, row: Tensor, token: Tensor, exact: Tensor, table: Tensor, budget: tuple[float, float],
+    p: Tensor,
+    q: Tensor | None,
+    row: Tensor,
+    token: Tensor,
+    exact: Tensor,
+    table: Tensor,
+    budget: tuple[float, float],
     live: Tensor | None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     token, law = token.clamp(0, p.shape[-1] - 1)[:, 1:], p[:, :-1]
     mass = law.gather(2, token[..., None])[..., 0]
     share = torch.ones_like(mass) if q is None else mass_at_reference(q, row[:-1][None], token)

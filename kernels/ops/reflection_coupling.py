@@ -58,5 +58,6 @@ def _check(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> No
             1 if name == "scale" else mean.shape[-1],
             mean.shape[-1],
         ):
-            raise ValueError(f"{name}: expected float32 or float64 [..., {mean.shape[-1]}], got {tensor.dtype} "
-                             f"{list(tensor.shape)}")  # fmt: skip
+            raise ValueError(
+                f"{name}: expected float32 or float64 [..., {mean.shape[-1]}], got {tensor.dtype} {list(tensor.shape)}"
+            )

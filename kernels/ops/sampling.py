@@ -27,9 +27,12 @@ def sample_categorical(weight: Tensor, uniform: Tensor) -> Tensor:
 
 
 def truncation_floor(
-    scores: Tensor, top_k: int = 0, top_p: float = 1.0, inverse: Tensor | None = None,
+    scores: Tensor,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    inverse: Tensor | None = None,
     order: Literal["top_k_first", "top_p_first"] = "top_k_first",
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the smallest scaled score that each row of scores [B, M, V] keeps, float [B, M], the floor of `row_stats`.
     A `top_k` of 0 and a `top_p` of 1 keep all; `inverse` [B] is 1 / T."""
     expect("scores", scores, FLOATS, None, None, None)

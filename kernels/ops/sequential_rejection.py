@@ -81,8 +81,10 @@ def check_ranks(name: str, ranks: Sequence[Tensor], dtypes: frozenset[torch.dtyp
     for rank, tensor in enumerate(ranks):
         expect(f"{name}[{rank}]", tensor, dtypes, shape[0], None)
         if tensor.shape[1] > most:
-            raise ValueError(f"{name}[{rank}]: expected at most {most} columns (nodes with most children first), got "
-                             f"{tensor.shape[1]}")  # fmt: skip
+            raise ValueError(
+                f"{name}[{rank}]: expected at most {most} columns (nodes with most children first), got "
+                f"{tensor.shape[1]}"
+            )
         most = tensor.shape[1]
 
 
@@ -112,9 +114,17 @@ def reject_chain(p: Tensor, q: Tensor, weight: Tensor, child: Tensor, drawn: Ten
 
 
 def reject_tree(
-    p: Tensor | LogLaw, q: Tensor | LogLaw, row: Tensor, child_p: Tensor, child_q: Tensor, token: Tensor,
-    order: RejectionOrder, live: Tensor | None, post: bool, replacement: bool,
-) -> Tensor:  # fmt: skip
+    p: Tensor | LogLaw,
+    q: Tensor | LogLaw,
+    row: Tensor,
+    child_p: Tensor,
+    child_q: Tensor,
+    token: Tensor,
+    order: RejectionOrder,
+    live: Tensor | None,
+    post: bool,
+    replacement: bool,
+) -> Tensor:
     """Reject the children of every node of a tree, where kernels run, as `reject_siblings` does. With `post` the root
     is first, a parent starts at its own weight, and its first scalar replaces this weight; otherwise all are at weight
     1. Arguments as in `block_thresholds`; `replacement`: siblings were drawn with it. Return float [3, B, N]: the

@@ -30,9 +30,15 @@ def ancestor_bits(ancestor: Tensor) -> Tensor:
 
 
 def tree_attention(
-    query: Tensor, keys: Tensor, values: Tensor, length: Tensor, width: int, ancestor: Tensor,
-    hidden: Tensor | None = None, scale: float | None = None,
-) -> Tensor:  # fmt: skip
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    length: Tensor,
+    width: int,
+    ancestor: Tensor,
+    hidden: Tensor | None = None,
+    scale: float | None = None,
+) -> Tensor:
     """Return the attended values of each node, [B, H, N, d] like the query. Keys and values are [B, H', S, d], H'
     dividing H; node j of row b is in slot length[b] + j. `width`, on the host, is the maximum of `length` int64 [B], at
     most S - N. `ancestor` is bool [R, N, N]; `hidden` bool [B, P] marks committed slots that are never visible. The
@@ -45,8 +51,9 @@ def tree_attention(
     expect("length", length, INDEX, batch)
     expect_rows("ancestor", ancestor, batch, nodes, nodes)
     if heads % keys.shape[1] or keys.shape[:3] != values.shape[:3]:
-        raise ValueError(f"keys: expected heads that divide {heads} and slots of values {list(values.shape)}, got "
-                         f"{list(keys.shape)}")  # fmt: skip
+        raise ValueError(
+            f"keys: expected heads that divide {heads} and slots of values {list(values.shape)}, got {list(keys.shape)}"
+        )
     if not 0 <= width <= keys.shape[2] - nodes:
         raise ValueError(f"width: expected 0 to {keys.shape[2] - nodes} (slots less nodes), got {width}")
     scale = 1 / math.sqrt(size) if scale is None else scale
@@ -58,9 +65,15 @@ def tree_attention(
 
 
 def tree_attention_reference(
-    query: Tensor, keys: Tensor, values: Tensor, length: Tensor, width: int, ancestor: Tensor, hidden: Tensor | None,
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    length: Tensor,
+    width: int,
+    ancestor: Tensor,
+    hidden: Tensor | None,
     scale: float,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     slots = width + query.shape[2]
     bias = tree_bias(ancestor, length, width, False, hidden, query.dtype)
     return torch.nn.functional.scaled_dot_product_attention(

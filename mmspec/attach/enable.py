@@ -71,8 +71,9 @@ def enable(
     from mmspec.attach.handle import PipelineHandle
 
     if otherwise == "plain":
-        raise ValueError(f"otherwise: expected it left out for {type(obj).__name__}, got 'plain'; it is for models of "
-                         "transformers")  # fmt: skip
+        raise ValueError(
+            f"otherwise: expected it left out for {type(obj).__name__}, got 'plain'; it is for models of transformers"
+        )
     if rule is not None and "rule" not in signature(obj.start).parameters:
         raise ValueError(
             f"rule: expected it left out for {type(obj).__name__}, got {rule!r}; its decoding brings its own"
@@ -128,8 +129,10 @@ def _method_of(obj: Any) -> str:
             return "generate"
     inner = getattr(obj, "model", None)
     advice = "enable its model" if callable(getattr(inner, "generate", None)) else "see mmspec.supported()"
-    raise ValueError(f"obj: expected a model of transformers that generates or a pipeline of mmspec, got "
-                     f"{type(obj).__name__}; {advice}")  # fmt: skip
+    raise ValueError(
+        f"obj: expected a model of transformers that generates or a pipeline of mmspec, got "
+        f"{type(obj).__name__}; {advice}"
+    )
 
 
 def _drafter(model: Any, drafter: Any) -> Any:
@@ -144,8 +147,10 @@ def _drafter(model: Any, drafter: Any) -> Any:
 
         return drafter_from_text(str(drafter), model)
     if drafter is not None and (isinstance(drafter, type) or not hasattr(drafter, "open")):
-        raise ValueError(f"drafter: expected None, 'auto', a folder or a drafter, got {drafter!r}; pass a drafter, such as "
-                         "PromptLookup()")  # fmt: skip
+        raise ValueError(
+            f"drafter: expected None, 'auto', a folder or a drafter, got {drafter!r}; pass a drafter, such as "
+            "PromptLookup()"
+        )
     return drafter
 
 
@@ -154,8 +159,10 @@ def _rule_of(pipe: Any, drafter: Any, rule: str | Rule | None) -> Rule | None:
     drafter = None if drafter == AUTO else pipe.decoding(drafter)  # "auto" brings no rule of its own
     drafts = hasattr(drafter, "open") or hasattr(drafter, "prepare") or hasattr(drafter, "draw")
     if drafter is not None and (isinstance(drafter, type) or not drafts):
-        raise ValueError(f"drafter: expected None, 'auto', a decoding or its text, got {drafter!r}; pass a decoding, such as "
-                         "SJD(window=16)")  # fmt: skip
+        raise ValueError(
+            f"drafter: expected None, 'auto', a decoding or its text, got {drafter!r}; pass a decoding, such as "
+            "SJD(window=16)"
+        )
     if isinstance(rule, Rule):
         return rule
     own = getattr(drafter, "rule", None)
@@ -166,5 +173,7 @@ def _rule_of(pipe: Any, drafter: Any, rule: str | Rule | None) -> Rule | None:
 
 def _check(rule: Rule | None, exact: bool) -> None:
     if exact and rule is not None and not rule.exact:
-        raise ValueError(f"mode: expected an exact rule for mode='exact', got {rule.name!r}; pass mode='relaxed' if its "
-                         "output may differ")  # fmt: skip
+        raise ValueError(
+            f"mode: expected an exact rule for mode='exact', got {rule.name!r}; pass mode='relaxed' if its "
+            "output may differ"
+        )

@@ -141,8 +141,10 @@ class PipelineHandle(Handle):
         try:
             run = self.original(*args, **kwargs)
             if self.exact and not run.rule.exact:
-                raise ValueError(f"decoding: expected a decoding with an exact rule, got rule {run.rule.name!r}; enable "
-                                 "with mode='relaxed'")  # fmt: skip
+                raise ValueError(
+                    f"decoding: expected a decoding with an exact rule, got rule {run.rule.name!r}; enable "
+                    "with mode='relaxed'"
+                )
         except ValueError as error:
             self._refuse(error)
             raise

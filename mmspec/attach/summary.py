@@ -66,9 +66,18 @@ class Summary:
 
     def copy(self) -> Summary:
         lists = {name: list(getattr(self, name)) for name in ("rounds", "rules", "drafters")}
-        return Summary(self.calls, emitted=self.emitted, target_passes=self.target_passes, row_passes=self.row_passes,
-                       drafter_passes=self.drafter_passes, exact=self.exact, seconds=dict(self.seconds),
-                       refused=dict(self.refused), plain=dict(self.plain), **lists)  # fmt: skip
+        return Summary(
+            self.calls,
+            emitted=self.emitted,
+            target_passes=self.target_passes,
+            row_passes=self.row_passes,
+            drafter_passes=self.drafter_passes,
+            exact=self.exact,
+            seconds=dict(self.seconds),
+            refused=dict(self.refused),
+            plain=dict(self.plain),
+            **lists,
+        )
 
     def to_dict(self) -> dict:
         return {**asdict(self), "accept_length": self.accept_length, "kept": self.kept}
@@ -83,14 +92,16 @@ class Summary:
         positions = ", ".join(f"{share:.0%}" for share in self.kept[:8]) or "none"
         total = sum(self.seconds.values())
         split = ", ".join(f"{part[:-2]} {seconds / max(total, 1e-9):.0%}" for part, seconds in self.seconds.items())
-        return "\n".join([
-            f"{self.calls} calls, {refused} refused; {law}: rule {', '.join(self.rules)}, drafter "
-            f"{', '.join(self.drafters)}",
-            f"{self.emitted} values in {self.target_passes} target passes: {self.accept_length:.2f} per pass and row",
-            f"rounds that accepted at least 1, 2, ... drafted values: {positions}",
-            f"{total:.2f} s: {split}",
-            *reasons,
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                f"{self.calls} calls, {refused} refused; {law}: rule {', '.join(self.rules)}, drafter "
+                f"{', '.join(self.drafters)}",
+                f"{self.emitted} values in {self.target_passes} target passes: {self.accept_length:.2f} per pass and row",
+                f"rounds that accepted at least 1, 2, ... drafted values: {positions}",
+                f"{total:.2f} s: {split}",
+                *reasons,
+            ]
+        )
 
 
 def _count(reasons: dict[str, int], error: ValueError) -> None:

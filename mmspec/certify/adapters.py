@@ -34,8 +34,10 @@ class TracedRng(TorchFunctionMode):
         if func is torch.multinomial:
             return self._multinomial(*args, **kwargs)
         if getattr(func, "__name__", "") in _OTHER_DRAWS:
-            raise ValueError(f"torch.{func.__name__}: expected draws by rand, rand_like or multinomial, got another; leave "
-                             "out `uniforms`, so that the step is sampled")  # fmt: skip
+            raise ValueError(
+                f"torch.{func.__name__}: expected draws by rand, rand_like or multinomial, got another; leave "
+                "out `uniforms`, so that the step is sampled"
+            )
         return func(*args, **kwargs)
 
     def _take(self, shape: torch.Size) -> Tensor:
@@ -114,8 +116,10 @@ def vllm(tokens: Tensor, q: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
     parameters = inspect.signature(rejection_sample).parameters.values()
     unknown = [x.name for x in parameters if x.name not in known and x.default is x.empty]
     if unknown:
-        raise ValueError(f"vllm: expected a rejection_sample of known arguments, got a version that needs "
-                         f"{', '.join(unknown)}; write a step around it")  # fmt: skip
+        raise ValueError(
+            f"vllm: expected a rejection_sample of known arguments, got a version that needs "
+            f"{', '.join(unknown)}; write a step around it"
+        )
     out = rejection_sample(**{x.name: known[x.name] for x in parameters if x.name in known})
     return read_padded(out)
 

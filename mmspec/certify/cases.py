@@ -36,8 +36,10 @@ class Shape:
 
     def __post_init__(self) -> None:
         if not self.parents or any(not 0 <= parent <= node for node, parent in enumerate(self.parents)):
-            raise ValueError(f"parents: expected the number of an earlier token each, 0 for none, got {self.parents}; a chain "
-                             "of three is 0, 1, 2")  # fmt: skip
+            raise ValueError(
+                f"parents: expected the number of an earlier token each, 0 for none, got {self.parents}; a chain "
+                "of three is 0, 1, 2"
+            )
         if self.drawn not in ("without_replacement", "with_replacement", "deterministic"):
             raise ValueError(
                 f"drawn: expected without_replacement, with_replacement or deterministic, got {self.drawn!r}"

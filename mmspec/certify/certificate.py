@@ -74,13 +74,17 @@ class Certificate:
         """Describe how much was tested, and the deviations that this can miss."""
         drafts, rows = sum(c.drafts for c in self.cases), sum(c.asked for c in self.cases)
         values, longest = max(c.values for c in self.cases), max(len(c.parents) for c in self.cases)
-        tried = (f"{len(self.cases)} pairs of laws over {values} values, {drafts} drafts of up to {longest} tokens, "
-                 f"{rows} rows")  # fmt: skip
+        tried = (
+            f"{len(self.cases)} pairs of laws over {values} values, {drafts} drafts of up to {longest} tokens, "
+            f"{rows} rows"
+        )
         if self.method == "regions":
             boxes = sum(c.regions or 0 for c in self.cases)
             probes = min(case.probes for case in self.cases)
             probed = f"{probes} random probes of each draft: {self.bound()}; " if probes else ""
             return f"{tried}; {boxes} regions of uniforms; {probed}passes within {TOLERANCE:g}"
         seen = max(c.visible or 0.0 for c in self.cases)
-        return (f"{tried}; chi-square tests, each of which fails an exact step less than once in five thousand runs, and a "
-                f"step that is off by a total variation of {seen:.3f} {CONFIDENCE}")  # fmt: skip
+        return (
+            f"{tried}; chi-square tests, each of which fails an exact step less than once in five thousand runs, and a "
+            f"step that is off by a total variation of {seen:.3f} {CONFIDENCE}"
+        )

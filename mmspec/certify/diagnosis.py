@@ -38,8 +38,15 @@ class KnownMistake:
 
 def verified_case(case: CertifyCase, rule: Rule, uncut: bool = False) -> RuleBehaviour:
     """Return a rule's behaviour on every draft of a case; with `uncut` it reads q before its cut to top-k."""
-    return enumerate_rule(rule, case.shape.tree, case.near, case.q, drawn=case.shape.drawn, drafts=case.drafts,
-                     record=case.q_uncut if uncut else None)  # fmt: skip
+    return enumerate_rule(
+        rule,
+        case.shape.tree,
+        case.near,
+        case.q,
+        drawn=case.shape.drawn,
+        drafts=case.drafts,
+        record=case.q_uncut if uncut else None,
+    )
 
 
 def right_rule(case: CertifyCase) -> Rule:
@@ -54,27 +61,45 @@ def right_rule(case: CertifyCase) -> Rule:
 _UNSCALED = "the token after a rejection is drawn from [p - q]+ without scaling it up to 1"
 KNOWN_MISTAKES = (
     KnownMistake("always accepts", "every draft is accepted, as by uniforms that are always 0", AcceptsAll),
-    KnownMistake("always accepts", "every draft that has any probability is accepted, as by uniforms that are always 0",
-            AcceptsPossible),
-    KnownMistake("residual not renormalised", f"{_UNSCALED}; the rest falls on the last value",
-            lambda rule: NotRenormalised(rule, -1)),
-    KnownMistake("residual not renormalised", f"{_UNSCALED}; the rest falls on the first value",
-            lambda rule: NotRenormalised(rule, 0)),
-    KnownMistake("q before its top-k cut", "drafts are verified with q as it was before the cut to top-k",
-            lambda rule: rule, uncut=True),
+    KnownMistake(
+        "always accepts",
+        "every draft that has any probability is accepted, as by uniforms that are always 0",
+        AcceptsPossible,
+    ),
+    KnownMistake(
+        "residual not renormalised",
+        f"{_UNSCALED}; the rest falls on the last value",
+        lambda rule: NotRenormalised(rule, -1),
+    ),
+    KnownMistake(
+        "residual not renormalised",
+        f"{_UNSCALED}; the rest falls on the first value",
+        lambda rule: NotRenormalised(rule, 0),
+    ),
+    KnownMistake(
+        "q before its top-k cut",
+        "drafts are verified with q as it was before the cut to top-k",
+        lambda rule: rule,
+        uncut=True,
+    ),
     KnownMistake("no residual", "the token after a rejection is drawn from p instead of [p - q]+", NoResidual),
-    KnownMistake("p of the token before", "the target's law is read a token too early", lambda rule: WrongRow(rule, -1)),
+    KnownMistake(
+        "p of the token before", "the target's law is read a token too early", lambda rule: WrongRow(rule, -1)
+    ),
     KnownMistake("p of the token after", "the target's law is read a token too late", lambda rule: WrongRow(rule, 1)),
     KnownMistake("greedy", "the likeliest value is taken instead of a draw", Greedy),
     KnownMistake("siblings against p", "siblings are tested as if no earlier sibling had been rejected", AgainstTarget),
-)  # fmt: skip
+)
 
 
 def mistakes_for(case: CertifyCase) -> list[KnownMistake]:
     is_picked, tree = case.shape.drawn == "deterministic", case.shape.tree
-    return [mistake for mistake in KNOWN_MISTAKES
-            if not (is_picked and (mistake.uncut or mistake.make is AgainstTarget))
-            and (mistake.make is not AgainstTarget or tree.max_rank)]  # fmt: skip
+    return [
+        mistake
+        for mistake in KNOWN_MISTAKES
+        if not (is_picked and (mistake.uncut or mistake.make is AgainstTarget))
+        and (mistake.make is not AgainstTarget or tree.max_rank)
+    ]
 
 
 def lenient_mistake(cases: list[CertifyCase], accepted: list[float]) -> KnownMistake:
@@ -85,8 +110,11 @@ def lenient_mistake(cases: list[CertifyCase], accepted: list[float]) -> KnownMis
         behaviour = verified_case(cases[0], Lenient(right_rule(cases[0]), factor))
         share = float((behaviour.reach * behaviour.draft.tree.depth).sum() / (behaviour.case.max() + 1))
         low, high = (factor, high) if share < accepted[0] else (low, factor)
-    return KnownMistake(f"lenient by {factor:.3g}", f"drafts are accepted with min(1, {factor:.3g} p / q)",
-                   lambda rule: Lenient(rule, factor))  # fmt: skip
+    return KnownMistake(
+        f"lenient by {factor:.3g}",
+        f"drafts are accepted with min(1, {factor:.3g} p / q)",
+        lambda rule: Lenient(rule, factor),
+    )
 
 
 @dataclass(frozen=True, slots=True)

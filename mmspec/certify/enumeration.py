@@ -167,9 +167,17 @@ class RuleBehaviour:
 
 
 def enumerate_rule(
-    rule: Rule, tree: Tree, p: Tables, q: Tables, *, drawn: Drawn = "without_replacement", grow: Grow | None = None,
-    record: Tables | None = None, per_row: bool = False, drafts: EnumeratedDrafts | None = None,
-) -> RuleBehaviour:  # fmt: skip
+    rule: Rule,
+    tree: Tree,
+    p: Tables,
+    q: Tables,
+    *,
+    drawn: Drawn = "without_replacement",
+    grow: Grow | None = None,
+    record: Tables | None = None,
+    per_row: bool = False,
+    drafts: EnumeratedDrafts | None = None,
+) -> RuleBehaviour:
     """Run a rule on every draft and every decision over a static tree of depth D, with D + 1 tables p and D tables q.
     The rule's q record is `record`, None for q. `per_row` passes a tree a row; for `grow` see `every_draft`."""
     drafts = every_draft(tree, q, drawn, grow) if drafts is None else drafts
@@ -226,9 +234,11 @@ def _reach(rule: Rule, weights: Weights, draft: Draft, tree: Tree, chance: Tenso
     rows = len(masks) * len(uniform)
     # the selected node depends only on the set of passing tests
     some = Draft(
-        draft.value.new_zeros(rows, nodes), _tree_of(tree, rows, per_row), draft.law,
+        draft.value.new_zeros(rows, nodes),
+        _tree_of(tree, rows, per_row),
+        draft.law,
         masks.repeat_interleave(len(uniform), 0),
-    )  # fmt: skip
+    )
     half = Weights(uniform.new_full((rows, nodes), 0.5), weights.order)
     node = rule.select(half, uniform.repeat(len(masks), 1), some).node.view(len(masks), -1)
     threshold = weights.threshold.double().clamp(0, 1)[:, 1:]

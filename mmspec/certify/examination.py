@@ -39,10 +39,19 @@ _SAYS = {
 
 
 def certify(
-    function: Callable, *, shapes: Sequence[Shape] | None = None, values: int = 3, laws: Sequence[str] | None = None,
-    samples: int = 40_000, probes: int = PROBES, seconds: float = SECONDS, arrays: Arrays = "torch",
-    name: str | None = None, on_case: CaseCallback | None = None, on_start: Callable[[int], None] = lambda cases: None,
-) -> Certificate:  # fmt: skip
+    function: Callable,
+    *,
+    shapes: Sequence[Shape] | None = None,
+    values: int = 3,
+    laws: Sequence[str] | None = None,
+    samples: int = 40_000,
+    probes: int = PROBES,
+    seconds: float = SECONDS,
+    arrays: Arrays = "torch",
+    name: str | None = None,
+    on_case: CaseCallback | None = None,
+    on_start: Callable[[int], None] = lambda cases: None,
+) -> Certificate:
     """Examine an accept step; `mmspec certify` on the command line.
 
     A step that takes `uniforms` is certified by regions. Every draft is enumerated, and for each the cube of uniforms
@@ -99,13 +108,17 @@ def _cases(step: AcceptStep, shape: Shape, values: int, laws: Sequence[str] | No
     if values < 2:
         raise ValueError(f"values: expected at least 2, got {values}; ask for 3 or 4")
     if not shape.chain and "parents" not in step.names:
-        raise ValueError(f"tree: expected a step with an argument `parents` for {shape.parents}, got a step without; test it "
-                         "on a chain, or add the argument")  # fmt: skip
+        raise ValueError(
+            f"tree: expected a step with an argument `parents` for {shape.parents}, got a step without; test it "
+            "on a chain, or add the argument"
+        )
     known = (laws,) if isinstance(laws, str) else laws
     cases = [case for case in cases_of(shape, values) if known is None or case.kind in known]
     if not cases:
-        raise ValueError(f"tree: expected no more siblings than values, got {shape.parents} over {values}, or known laws, got "
-                         f"{laws}; use more values")  # fmt: skip
+        raise ValueError(
+            f"tree: expected no more siblings than values, got {shape.parents} over {values}, or known laws, got "
+            f"{laws}; use more values"
+        )
     return cases
 
 

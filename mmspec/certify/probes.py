@@ -129,8 +129,10 @@ def law_shift(case: CertifyCase, seen: StrayProbes) -> Tensor | None:
         seen.kinds[can_be_drafted], seen.counts[can_be_drafted].tolist(), strict=True
     ):
         weight = torch.ones(1, dtype=torch.float64)
-        old, new = (law_of_answers(case, row[None], weight, StepAnswer.of_codes(code[None], nodes, size)).law
-                    for code in (region, answer))  # fmt: skip
+        old, new = (
+            law_of_answers(case, row[None], weight, StepAnswer.of_codes(code[None], nodes, size)).law
+            for code in (region, answer)
+        )
         total, spread = total + count * (new - old), spread + count * (new - old) ** 2
     if not bool((total.abs() > DEVIATIONS * spread.sqrt()).any()):
         return None

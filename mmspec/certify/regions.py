@@ -96,8 +96,9 @@ class RegionMap:
         edges = [self._edges[row] for row in rows.tolist()]
         most = max(len(axis) for row in edges for axis in row)
         # [M, A, most + 2]
-        ends = torch.tensor([[[0.0, *axis, *[1.0] * (most + 1 - len(axis))] for axis in row] for row in edges],
-                            dtype=torch.float64)  # fmt: skip
+        ends = torch.tensor(
+            [[[0.0, *axis, *[1.0] * (most + 1 - len(axis))] for axis in row] for row in edges], dtype=torch.float64
+        )
         along = points.transpose(1, 2).contiguous()
         place = torch.searchsorted(ends[..., 1:-1].contiguous(), along, right=True)
         margin = torch.minimum(along - ends.gather(2, place), ends.gather(2, place + 1) - along).amin(1)

@@ -42,9 +42,24 @@ class GaussianRule:
             flat = torch.full_like(counts, rows / len(counts))
             test = chi_square(counts, flat)
             off = float((counts - flat).abs().sum() / rows / 2)
-            results.append(CaseResult(f"Gaussians {name}", tuple(range(LENGTH)), "without_replacement", BINS**SIZE, rows, rows,
-                                      None, accepted, off, test.passed, test.statistic, test.freedom, test.limit,
-                                      visible_distance(rows, test.freedom)))  # fmt: skip
+            results.append(
+                CaseResult(
+                    f"Gaussians {name}",
+                    tuple(range(LENGTH)),
+                    "without_replacement",
+                    BINS**SIZE,
+                    rows,
+                    rows,
+                    None,
+                    accepted,
+                    off,
+                    test.passed,
+                    test.statistic,
+                    test.freedom,
+                    test.limit,
+                    visible_distance(rows, test.freedom),
+                )
+            )
             if on_case is not None:
                 on_case(results[-1])
         passed = all(result.passed for result in results)

@@ -144,8 +144,17 @@ def _record_case(
     out: Outcome, case: CertifyCase, law: EmittedLaw, asked: int, regions: int | None, probes: int = 0
 ) -> None:
     off = distance(case, law.law)
-    out.keep(case, law.law, asked=asked, regions=regions, accepted=law.accepted, distance=off, passed=off <= TOLERANCE,
-             probes=probes, island=visible_island(probes) if probes else None)  # fmt: skip
+    out.keep(
+        case,
+        law.law,
+        asked=asked,
+        regions=regions,
+        accepted=law.accepted,
+        distance=off,
+        passed=off <= TOLERANCE,
+        probes=probes,
+        island=visible_island(probes) if probes else None,
+    )
 
 
 def _ask_all(step: AcceptStep, case: CertifyCase, rows: Tensor, points: Tensor) -> StepAnswer:
@@ -177,8 +186,10 @@ def _extreme_uniforms(step: AcceptStep, several: list[CertifyCase]) -> list[str]
         for uniform in (0.0, HIGH):
             points = torch.full((len(rows), case.shape.tree.nodes), uniform, dtype=torch.float64)
             if emits_impossible(case, _ask_all(step, case, rows, points)):
-                return [f"at uniforms of {uniform:.9g} it emits a value of probability 0 (once in 16 million draws of "
-                        "float32 uniforms)"]  # fmt: skip
+                return [
+                    f"at uniforms of {uniform:.9g} it emits a value of probability 0 (once in 16 million draws of "
+                    "float32 uniforms)"
+                ]
     return []
 
 
@@ -219,7 +230,17 @@ def _sample_case(
     result = sample(step.fresh(), case, count, ROWS, seed, **how)
     test = result.test
     statistic = test.statistic if isfinite(test.statistic) else None
-    out.keep(case, result.law, asked=count, regions=None, accepted=result.accepted,
-             distance=distance(case, result.law), passed=test.passed, statistic=statistic, freedom=test.freedom,
-             limit=test.limit, visible=result.visible)  # fmt: skip
+    out.keep(
+        case,
+        result.law,
+        asked=count,
+        regions=None,
+        accepted=result.accepted,
+        distance=distance(case, result.law),
+        passed=test.passed,
+        statistic=statistic,
+        freedom=test.freedom,
+        limit=test.limit,
+        visible=result.visible,
+    )
     return result

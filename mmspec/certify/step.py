@@ -46,8 +46,11 @@ class StepQuestion:
 
     def beside(self, other: StepQuestion) -> StepQuestion:
         """Return these rows followed by those of `other`."""
-        both = {f.name: torch.cat((getattr(self, f.name), getattr(other, f.name)))
-                for f in fields(self) if isinstance(getattr(self, f.name), Tensor)}  # fmt: skip
+        both = {
+            f.name: torch.cat((getattr(self, f.name), getattr(other, f.name)))
+            for f in fields(self)
+            if isinstance(getattr(self, f.name), Tensor)
+        }
         return replace(self, **both)
 
 
@@ -98,8 +101,14 @@ class AcceptStep:
 
     def __call__(self, question: StepQuestion, uniforms: Tensor | None) -> StepAnswer:
         """Call the step; `uniforms` is float64 [R, N + 1] in [0, 1), or None for a step that draws its own."""
-        inputs = {"tokens": question.tokens, "q": question.q, "p": question.p, "uniforms": uniforms,
-                 "q_uncut": question.q_uncut, "parents": torch.tensor(question.parents)}  # fmt: skip
+        inputs = {
+            "tokens": question.tokens,
+            "q": question.q,
+            "p": question.p,
+            "uniforms": uniforms,
+            "q_uncut": question.q_uncut,
+            "parents": torch.tensor(question.parents),
+        }
         arguments = {name: self._array(value) for name, value in inputs.items() if name in self.names}
         if "top_k" in self.names:
             arguments["top_k"] = question.top_k
@@ -111,8 +120,10 @@ class AcceptStep:
             ) from error
         except (Exception, SystemExit) as error:
             rows, length = question.tokens.shape
-            raise StepFailed(f"step: expected accepted counts and next tokens, got {type(error).__name__} ({error}); call it "
-                             f"with {rows} rows of {length} tokens to see why") from error  # fmt: skip
+            raise StepFailed(
+                f"step: expected accepted counts and next tokens, got {type(error).__name__} ({error}); call it "
+                f"with {rows} rows of {length} tokens to see why"
+            ) from error
         return _read_answer(answer, question)
 
     def _instance(self) -> Callable:
@@ -121,8 +132,10 @@ class AcceptStep:
         try:
             return self.made()
         except Exception as error:
-            raise StepFailed(f"step: expected a class that is made without arguments, got {type(error).__name__} ({error}); "
-                             "name a function that makes an instance and calls it") from error  # fmt: skip
+            raise StepFailed(
+                f"step: expected a class that is made without arguments, got {type(error).__name__} ({error}); "
+                "name a function that makes an instance and calls it"
+            ) from error
 
     def _arguments(self) -> set[str]:
         try:
@@ -133,8 +146,10 @@ class AcceptStep:
         needed = {x.name for x in parameters if x.name in named and x.default is x.empty}
         positional = {x.name for x in parameters if x.kind is x.POSITIONAL_ONLY}
         if needed - set(ARGUMENTS) or positional or "tokens" not in named:
-            raise StepFailed(f"step: expected arguments among {', '.join(ARGUMENTS)}, tokens at least, got "
-                             f"{', '.join(sorted(named)) or 'none'}; wrap it in a function of these")  # fmt: skip
+            raise StepFailed(
+                f"step: expected arguments among {', '.join(ARGUMENTS)}, tokens at least, got "
+                f"{', '.join(sorted(named)) or 'none'}; wrap it in a function of these"
+            )
         return named & set(ARGUMENTS)
 
     def _array(self, value: Tensor) -> object:
@@ -168,8 +183,10 @@ def _integers(name: str, value: object, rows: int, limit: int) -> Tensor:
         )
     numbers = numbers.long()
     if rows and not 0 <= int(numbers.min()) <= int(numbers.max()) < limit:
-        raise StepFailed(f"{name}: expected numbers from 0 to {limit - 1}, got {int(numbers.min())} to "
-                         f"{int(numbers.max())}; see docs/certify.md for the protocol")  # fmt: skip
+        raise StepFailed(
+            f"{name}: expected numbers from 0 to {limit - 1}, got {int(numbers.min())} to "
+            f"{int(numbers.max())}; see docs/certify.md for the protocol"
+        )
     return numbers
 
 
@@ -181,13 +198,16 @@ def load_step(spec: str) -> Callable:
     try:
         loaded = import_module(module)
     except (Exception, SystemExit) as error:
-        raise StepFailed(f"step: expected a module that can be imported, got {module!r} ({type(error).__name__}: {error}); "
-                         "start in its folder, or install it") from error  # fmt: skip
+        raise StepFailed(
+            f"step: expected a module that can be imported, got {module!r} ({type(error).__name__}: {error}); "
+            "start in its folder, or install it"
+        ) from error
     try:
         step = attrgetter(name)(loaded)
     except (Exception, SystemExit) as error:
-        raise StepFailed(f"step: expected a name in {module}, got {name!r} ({type(error).__name__}: {error}); correct "
-                         "it") from error  # fmt: skip
+        raise StepFailed(
+            f"step: expected a name in {module}, got {name!r} ({type(error).__name__}: {error}); correct it"
+        ) from error
     if not callable(step) and not hasattr(step, "certificate"):
         raise StepFailed(f"step: expected a callable, got {name!r}, which is {type(step).__name__}; name a function")
     return step

@@ -37,9 +37,13 @@ def main(order: str, out: TextIO) -> None:
         step = load_step(spec)
         shapes = None if shapes is None else [Shape(tuple(parents), drawn) for parents, drawn in shapes]
         certificate = certify(
-            step, shapes=shapes, name=spec, on_start=lambda cases: send(cases=cases),
-            on_case=lambda case: send(case=asdict(case)), **settings,
-        )  # fmt: skip
+            step,
+            shapes=shapes,
+            name=spec,
+            on_start=lambda cases: send(cases=cases),
+            on_case=lambda case: send(case=asdict(case)),
+            **settings,
+        )
     except ValueError as error:
         send(error=" ".join(str(error).split()))
     else:

@@ -24,16 +24,30 @@ START = 300.0  # seconds for Python and torch to get ready, on any machine
 
 
 def certify_in_subprocess(
-    spec: str, *, shapes: Sequence[Shape] | None = None, values: int = 3, samples: int = 40_000, probes: int = PROBES,
-    arrays: str = "torch", limit: float = 120.0, on_case: CaseCallback = lambda case: None,
+    spec: str,
+    *,
+    shapes: Sequence[Shape] | None = None,
+    values: int = 3,
+    samples: int = 40_000,
+    probes: int = PROBES,
+    arrays: str = "torch",
+    limit: float = 120.0,
+    on_case: CaseCallback = lambda case: None,
     on_start: Callable[[int], None] = lambda cases: None,
-) -> Certificate:  # fmt: skip
+) -> Certificate:
     """Run `certify` on the step MODULE:CALLABLE, and so the code of MODULE, in another process with this process's
     import path. It is stopped after `limit` seconds without a finished case, a twentieth of them for probes, as it may
     hang."""
-    order = {"step": spec, "values": values, "samples": samples, "probes": probes,
-             "seconds": PROBE_SHARE * limit, "arrays": arrays, "modules": imported(),
-             "shapes": None if shapes is None else [(shape.parents, shape.drawn) for shape in shapes]}  # fmt: skip
+    order = {
+        "step": spec,
+        "values": values,
+        "samples": samples,
+        "probes": probes,
+        "seconds": PROBE_SHARE * limit,
+        "arrays": arrays,
+        "modules": imported(),
+        "shapes": None if shapes is None else [(shape.parents, shape.drawn) for shape in shapes],
+    }
     with subprocess.Popen(**child_command(json.dumps(order))) as child:
         try:
             return _listen(child, limit, on_case, on_start)
@@ -71,11 +85,14 @@ def _listen(
         try:
             line = lines.get(timeout=patience)
         except Empty:
-            raise StepFailed(f"step: expected a case within {patience:g} s, got none; it hangs, or give it more time with "
-                             "--limit") from None  # fmt: skip
+            raise StepFailed(
+                f"step: expected a case within {patience:g} s, got none; it hangs, or give it more time with --limit"
+            ) from None
         if not line:
-            raise StepFailed(f"step: expected a certificate, got a process that ended with code {_code(child)}; call the step "
-                             "yourself to see why")  # fmt: skip
+            raise StepFailed(
+                f"step: expected a certificate, got a process that ended with code {_code(child)}; call the step "
+                "yourself to see why"
+            )
         message = json.loads(line)
         patience = limit
         if "cases" in message:

@@ -97,8 +97,13 @@ def _kinds(parts: Parts) -> Iterator[DrafterFit]:
             yield DrafterFit(method.name, False, False, None, f"no sizes for it ({type(error).__name__}: {error})")
             continue
         yield DrafterFit(method.name, True, False, parameters_of(drafter), f"mmspec train vlm-drafter --kind {kind}")
-    families = [method.name for method in methods("vlm", "drafter") if method.needs == ("weights",)
-                and not method.facts.get("trained") and not method.facts.get("in_target")
-                and getattr(drafter_class(method.name), "any_target", False)]  # fmt: skip
+    families = [
+        method.name
+        for method in methods("vlm", "drafter")
+        if method.needs == ("weights",)
+        and not method.facts.get("trained")
+        and not method.facts.get("in_target")
+        and getattr(drafter_class(method.name), "any_target", False)
+    ]
     if families:
         yield DrafterFit(abbreviated(families), True, False, None, "published files of this model's sizes")

@@ -65,9 +65,14 @@ def check(
 
 
 def _check_model(
-    source: ModelSource, drafter: str | None, load: bool, tokens: int, device: str, budget: tuple[int, int] | None,
+    source: ModelSource,
+    drafter: str | None,
+    load: bool,
+    tokens: int,
+    device: str,
+    budget: tuple[int, int] | None,
     on_step: OnStep,
-) -> CheckReport:  # fmt: skip
+) -> CheckReport:
     """Return the report on a model of transformers; `budget` is the bytes, and the tokens of a row."""
     config = read_config(source.file or source.folder) if source.file else zoo.load(source.zoo)[0].config
     skeleton = sketch_model(config, source.spec)
@@ -87,8 +92,10 @@ def _check_model(
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     room = room_of(place)
     if room is not None and report.memory.weights > room:
-        report.notes.append(f"The weights take {in_units(report.memory.weights)}, and there is room for {in_units(room)} on "
-                            f"{place}; they are not loaded.")  # fmt: skip
+        report.notes.append(
+            f"The weights take {in_units(report.memory.weights)}, and there is room for {in_units(room)} on "
+            f"{place}; they are not loaded."
+        )
         return report
     on_step(STEPS[1])
     model, processor = _loaded(source, skeleton, place, report)
@@ -163,9 +170,14 @@ def _loaded(source: ModelSource, skeleton: Skeleton, place: str, report: CheckRe
 
 
 def _try_out(
-    report: CheckReport, parts: Parts, processor: Any, source: ModelSource, drafter: str | None, tokens: int,
+    report: CheckReport,
+    parts: Parts,
+    processor: Any,
+    source: ModelSource,
+    drafter: str | None,
+    tokens: int,
     on_step: OnStep,
-) -> None:  # fmt: skip
+) -> None:
     on_step(STEPS[2])
     began = perf_counter()
     inputs, words = sample_prompt(parts, processor, source.zoo)

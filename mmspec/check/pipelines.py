@@ -38,8 +38,14 @@ def check_pipeline(source: ModelSource) -> CheckReport:
     with naming(folder / CONFIG):
         layers, numbers, note = _READERS.get(name, _wan)(fields)
     domain, kind = _domain(name, fields)
-    report = CheckReport(source.spec, "image" if domain == "continuous" else domain, name, True,
-                         "saved by this library, which draws with it", layers=layers)  # fmt: skip
+    report = CheckReport(
+        source.spec,
+        "image" if domain == "continuous" else domain,
+        name,
+        True,
+        "saved by this library, which draws with it",
+        layers=layers,
+    )
     report.memory = _memory(source, numbers, note)
     report.drafters = decodings_for(domain, kind)
     prompt = '"PROMPT"' if fields.get("model_type", "t2i") == "t2i" else "LABEL"

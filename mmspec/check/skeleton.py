@@ -52,8 +52,10 @@ def class_of(config: Any, source: str) -> type:
     own = getattr(transformers, named, None) if named else None
     if own is not None and hasattr(own, "generate") and getattr(own, "can_generate", bool)():
         return own
-    raise ValueError(f"{source}: expected a model that writes text or draws, got a {type(config).__name__}"
-                     f"{f' of {named}' if named else ''}, which does neither; use another")  # fmt: skip
+    raise ValueError(
+        f"{source}: expected a model that writes text or draws, got a {type(config).__name__}"
+        f"{f' of {named}' if named else ''}, which does neither; use another"
+    )
 
 
 def sketch_model(config: Any, source: str) -> Skeleton:

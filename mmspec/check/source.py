@@ -53,8 +53,10 @@ def find_model(spec: str, fetch: bool = False) -> ModelSource:
     if path.is_dir():
         return _of_folder(spec, path, name=str(path.resolve()))
     if not _HUB_ID.fullmatch(spec):
-        raise ValueError(f"MODEL: expected a folder, a config file, zoo:NAME or a hub id 'owner/name', got {spec!r}, which "
-                         "is none of these; check the path")  # fmt: skip
+        raise ValueError(
+            f"MODEL: expected a folder, a config file, zoo:NAME or a hub id 'owner/name', got {spec!r}, which "
+            "is none of these; check the path"
+        )
     return replace(_of_folder(spec, _hub_folder(spec, fetch), name=spec), is_repository=True)
 
 
@@ -74,8 +76,9 @@ def _zoo_name(spec: str) -> str:
 def _of_file(spec: str, path: Path) -> ModelSource:
     config = read_json(path)
     if path.suffix != ".json" or not ("model_type" in config or config.get("architectures")):
-        raise ValueError(f"{path}: expected the config of a model, with its model_type, got none; name a folder or its "
-                         f"{CONFIG}")  # fmt: skip
+        raise ValueError(
+            f"{path}: expected the config of a model, with its model_type, got none; name a folder or its {CONFIG}"
+        )
     return ModelSource(spec, path.parent, config, path, str(path.resolve().parent), note="Only the config was named.")
 
 
@@ -108,11 +111,14 @@ def _check_model(spec: str, config: dict[str, Any]) -> None:
 
     kind = config.get("kind") or published_kind(config, None)
     if isinstance(kind, str):
-        raise ValueError(f"MODEL: expected a model, got the drafter {spec!r} of kind {kind}; check its target, with --drafter "
-                         f"{spec}")  # fmt: skip
+        raise ValueError(
+            f"MODEL: expected a model, got the drafter {spec!r} of kind {kind}; check its target, with --drafter {spec}"
+        )
     if "model_type" not in config and not config.get("architectures"):
-        raise ValueError(f"MODEL: expected the config of a model, with its model_type, got {spec!r} with fields "
-                         f"{', '.join(list(config)[:4]) or 'of nothing'}; name a model's folder")  # fmt: skip
+        raise ValueError(
+            f"MODEL: expected the config of a model, with its model_type, got {spec!r} with fields "
+            f"{', '.join(list(config)[:4]) or 'of nothing'}; name a model's folder"
+        )
 
 
 def _hub_folder(repo: str, fetch: bool) -> Path:
@@ -128,5 +134,7 @@ def _hub_folder(repo: str, fetch: bool) -> Path:
                 f"fetched unasked: add --fetch, or run `hf download {repo}`"
             ) from error
         reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"MODEL: expected a repository that can be fetched, got {repo!r} ({reason}); check the id, the "
-                         "network and your access") from error  # fmt: skip
+        raise ValueError(
+            f"MODEL: expected a repository that can be fetched, got {repo!r} ({reason}); check the id, the "
+            "network and your access"
+        ) from error

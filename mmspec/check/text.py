@@ -18,15 +18,23 @@ def report_lines(report: CheckReport, width: int = WIDTH) -> list[str]:
     for label, texts in _sections(report):
         for number, text in enumerate(texts):
             lines += _labelled(label if number == 0 else "", text, min(width, WIDTH))
-    lines += [f"{'next':<{_LABEL}}{command}" if number == 0 else f"{'':<{_LABEL}}{command}"
-              for number, command in enumerate(report.next_commands)]  # fmt: skip
+    lines += [
+        f"{'next':<{_LABEL}}{command}" if number == 0 else f"{'':<{_LABEL}}{command}"
+        for number, command in enumerate(report.next_commands)
+    ]
     return [*lines, f"{'':<{_LABEL}}({report.seconds:.1f} s)"]
 
 
 def _labelled(label: str, text: str, width: int) -> list[str]:
     first = f"{label:<{_LABEL}}"
-    return wrap(text, width, initial_indent=first, subsequent_indent=" " * _LABEL, break_long_words=False,
-                break_on_hyphens=False) or [first]  # fmt: skip
+    return wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=" " * _LABEL,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ) or [first]
 
 
 def _sections(report: CheckReport) -> Iterator[tuple[str, list[str]]]:

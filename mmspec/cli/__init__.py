@@ -34,9 +34,13 @@ Three things to try:
 
 mmspec --help lists all commands."""
 app = typer.Typer(
-    name="mmspec", cls=GroupHelp, help=_HELP, invoke_without_command=True, add_completion=False,
+    name="mmspec",
+    cls=GroupHelp,
+    help=_HELP,
+    invoke_without_command=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
-)  # fmt: skip
+)
 _PANELS = {
     "Use a model": (demo, caption, image, video, web),
     "Look at a model": (check, supported, methods, estimate),

@@ -21,7 +21,7 @@ from mmspec.cli.console import (
     say,
     spinner,
     step_progress,
-)  # fmt: skip
+)
 from mmspec.cli.options import named_paths, split_names, split_numbers
 from mmspec.cli.people import say_next
 from mmspec.cli.sizing import sizing
@@ -196,7 +196,7 @@ def kernels(*, device: str = "auto", tiny: bool = False, repeats: int = 20, json
 @command()
 def gpu(
     *, steps: str | None = None, device: str = "auto", tiny: bool = False, repeats: int = 20, json: Path | None = None
-) -> None:  # fmt: skip
+) -> None:
     """Time drafted decoding on a GPU: the ops, the cost of passes of 7B and 3B shapes, and speedups of trained models.
 
     The models of 7B and 3B shapes have random weights, so that their curve is a cost and not a speed. The speedups are those

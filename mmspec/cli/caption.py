@@ -34,10 +34,20 @@ _WARM = 4  # tokens that both ways decode once before --compare times them
 
 @command()
 def caption(
-    images: list[str], *, prompt: str = "Describe this picture in detail.", drafter: str | None = None,
-    temperature: float = 0.0, seed: int | None = None, max_new_tokens: int = 192, model: str = ZOO, stream: bool = False,
-    compare: bool = False, device: str = "auto", dtype: str = "auto", json: Path | None = None,
-) -> None:  # fmt: skip
+    images: list[str],
+    *,
+    prompt: str = "Describe this picture in detail.",
+    drafter: str | None = None,
+    temperature: float = 0.0,
+    seed: int | None = None,
+    max_new_tokens: int = 192,
+    model: str = ZOO,
+    stream: bool = False,
+    compare: bool = False,
+    device: str = "auto",
+    dtype: str = "auto",
+    json: Path | None = None,
+) -> None:
     """Describe pictures, or answer a question about them, in fewer passes of the model and with the same text.
 
     Args:
@@ -72,8 +82,16 @@ def caption(
     request = _opened(resources, placement, pictures, prompt, temperature, seed, max_new_tokens)
     plain = request.plain(name) if compare else None
     answer = request.answer(name, stream)
-    record = {"images": images, "prompt": prompt, "model": resources.name, "drafter": name, "temperature": temperature,
-              "seed": seed, "text": answer.text, **figures(answer.stats, answer.seconds)}  # fmt: skip
+    record = {
+        "images": images,
+        "prompt": prompt,
+        "model": resources.name,
+        "drafter": name,
+        "temperature": temperature,
+        "seed": seed,
+        "text": answer.text,
+        **figures(answer.stats, answer.seconds),
+    }
     if plain is not None:
         record["plain"] = plain_figures(answer, plain)
     _print(record, stream)
@@ -151,9 +169,14 @@ class CaptionRequest:
 
 
 def _opened(
-    resources: VlmResources, placement: Placement, pictures: tuple, prompt: str, temperature: float, seed: int | None,
+    resources: VlmResources,
+    placement: Placement,
+    pictures: tuple,
+    prompt: str,
+    temperature: float,
+    seed: int | None,
     limit: int,
-) -> CaptionRequest:  # fmt: skip
+) -> CaptionRequest:
     from mmspec.evaluate.engine.placement import inputs_on
     from mmspec.evaluate.vlm.requests import VlmPrompt, encode
     from mmspec.evaluate.vlm.runner import sampling_arguments

@@ -23,9 +23,17 @@ _ARRAYS = ("torch", "numpy")
 
 @command()
 def certify(
-    step: str, *, tree: str | None = None, drawn: str | None = None, values: int = 3, samples: int = 40_000,
-    probes: int = 10_000, arrays: str = "torch", limit: float = 120, json: Path | None = None,
-) -> None:  # fmt: skip
+    step: str,
+    *,
+    tree: str | None = None,
+    drawn: str | None = None,
+    values: int = 3,
+    samples: int = 40_000,
+    probes: int = 10_000,
+    arrays: str = "torch",
+    limit: float = 120,
+    json: Path | None = None,
+) -> None:
     """Test whether an accept step keeps the target's distribution, and name the known mistake that it makes if it does not.
 
     This imports MODULE, from this folder or from the installed packages, and calls CALLABLE in a process of its own: their
@@ -59,9 +67,16 @@ def certify(
     with progress() as bar:
         task = bar.add_task(f"examining {step}, cases", total=None)
         certificate = certify_in_subprocess(
-            step, shapes=shapes, values=values, samples=samples, probes=probes, arrays=arrays, limit=limit,
-            on_case=lambda case: bar.advance(task), on_start=lambda cases: bar.reset(task, total=cases),
-        )  # fmt: skip
+            step,
+            shapes=shapes,
+            values=values,
+            samples=samples,
+            probes=probes,
+            arrays=arrays,
+            limit=limit,
+            on_case=lambda case: bar.advance(task),
+            on_start=lambda cases: bar.reset(task, total=cases),
+        )
     save_json(json, certificate.to_dict())
     _show(certificate)
     say_next("mmspec methods --kind rule")
@@ -84,11 +99,24 @@ def _show(certificate: Certificate) -> None:
     for case in certificate.cases:
         statistic = "impossible" if case.statistic is None else f"{case.statistic:.1f}"
         tail = (statistic, f"{case.limit:.1f}") if sampled else (case.regions,)
-        rows.append((case.laws, ",".join(map(str, case.parents)), case.drawn.replace("_", " "), case.drafts,
-                     f"{case.accepted:.3f}", f"{case.distance:.2g}", *tail, "passed" if case.passed else "off"))  # fmt: skip
+        rows.append(
+            (
+                case.laws,
+                ",".join(map(str, case.parents)),
+                case.drawn.replace("_", " "),
+                case.drafts,
+                f"{case.accepted:.3f}",
+                f"{case.distance:.2g}",
+                *tail,
+                "passed" if case.passed else "off",
+            )
+        )
     last = ("chi-square", "fails above") if sampled else ("regions",)
-    print_table(f"{certificate.step}: joint distribution of the tokens of a round, against the target's",
-                ("laws", "parents", "drawn", "drafts", "accepted a round", "distance", *last, "result"), rows)  # fmt: skip
+    print_table(
+        f"{certificate.step}: joint distribution of the tokens of a round, against the target's",
+        ("laws", "parents", "drawn", "drafts", "accepted a round", "distance", *last, "result"),
+        rows,
+    )
     if not certificate.exact:
         verdict = f"[red]not exact[/red]: a distance of {certificate.distance:.3g}"
     elif sampled:

@@ -13,9 +13,17 @@ from mmspec.cli.options import check_range, placement_of
 
 @command()
 def check(
-    model: str, *, drafter: str | None = None, fetch: bool = False, config: bool = False, tokens: int = 32,
-    device: str = "auto", memory: str | None = None, row: int = 4096, json: Path | None = None,
-) -> None:  # fmt: skip
+    model: str,
+    *,
+    drafter: str | None = None,
+    fetch: bool = False,
+    config: bool = False,
+    tokens: int = 32,
+    device: str = "auto",
+    memory: str | None = None,
+    row: int = 4096,
+    json: Path | None = None,
+) -> None:
     """Look at a model first: whether it is supported, which drafters fit, its memory, and the next command.
 
     With weights, a few tokens are decoded plainly and with drafts. A config alone is enough for the rest. Nothing is
@@ -49,9 +57,16 @@ def check(
 
         task = bar.add_task(STEPS[0], total=len(STEPS))
         report = check_model(
-            model, drafter=drafter, fetch=fetch, load=not config, tokens=tokens, device=device, memory=memory, row=row,
+            model,
+            drafter=drafter,
+            fetch=fetch,
+            load=not config,
+            tokens=tokens,
+            device=device,
+            memory=memory,
+            row=row,
             on_step=lambda step: bar.update(task, description=step, completed=STEPS.index(step)),
-        )  # fmt: skip
+        )
     save_json(json, report.to_dict())
     for line in report_lines(report, screen().width):
         say(line)

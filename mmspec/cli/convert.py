@@ -35,9 +35,15 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 @command(dtypes=lambda: ", ".join(DTYPES))
 def convert(
-    file: Path, place: Path | None = None, *, out: Path | None = None, kind: str | None = None, heads: int | None = None,
-    image_size: int | None = None, dtype: str | None = None,
-) -> None:  # fmt: skip
+    file: Path,
+    place: Path | None = None,
+    *,
+    out: Path | None = None,
+    kind: str | None = None,
+    heads: int | None = None,
+    image_size: int | None = None,
+    dtype: str | None = None,
+) -> None:
     """Convert a published pickle or GGUF file into safetensors without running code of the file.
 
     Args:

@@ -24,9 +24,14 @@ _WARM = 4  # tokens that both ways decode before the first picture is timed
 
 @command()
 def demo(
-    *, folder: Path = Path("mmspec-demo"), drafter: str | None = None, max_new_tokens: int = 192, device: str = "auto",
-    dtype: str = "auto", json: Path | None = None,
-) -> None:  # fmt: skip
+    *,
+    folder: Path = Path("mmspec-demo"),
+    drafter: str | None = None,
+    max_new_tokens: int = 192,
+    device: str = "auto",
+    dtype: str = "auto",
+    json: Path | None = None,
+) -> None:
     """Caption three pictures plainly and drafted, and see that the text is the same and takes less time.
 
     A terminal with colours shows the accepted draft tokens while the text grows. Elsewhere every caption is timed three

@@ -26,13 +26,33 @@ _PROBE = 20.0
 
 @command(models=lambda: _MODELS)
 def estimate(
-    model: str | None = None, *, drafter: str = "eagle", device: str = "h100", acceptance: str | None = None,
-    bench: Path | None = None, row: str | None = None, accept_length: float | None = None, label: str = "",
-    length: int | None = None, tree: int | None = None, batch: int = 1, context: int = 128, pictures: int = 0,
-    picture_tokens: int | None = None, new_tokens: int = 256, dtype: str = "bfloat16", threads: int | None = None,
-    timed_passes: bool = False, published: bool = False, validate: bool = False, prompts: int = 6, repeats: int = 2,
-    json: Path | None = None, markdown: Path | None = None, plot: Path | None = None,
-) -> None:  # fmt: skip
+    model: str | None = None,
+    *,
+    drafter: str = "eagle",
+    device: str = "h100",
+    acceptance: str | None = None,
+    bench: Path | None = None,
+    row: str | None = None,
+    accept_length: float | None = None,
+    label: str = "",
+    length: int | None = None,
+    tree: int | None = None,
+    batch: int = 1,
+    context: int = 128,
+    pictures: int = 0,
+    picture_tokens: int | None = None,
+    new_tokens: int = 256,
+    dtype: str = "bfloat16",
+    threads: int | None = None,
+    timed_passes: bool = False,
+    published: bool = False,
+    validate: bool = False,
+    prompts: int = 6,
+    repeats: int = 2,
+    json: Path | None = None,
+    markdown: Path | None = None,
+    plot: Path | None = None,
+) -> None:
     """Estimate the gain of drafting on another machine, from a config, a device's figures and an acceptance curve.
 
     Nothing is decoded and no weights are read: all figures are estimates. --validate instead measures this machine, and
@@ -68,8 +88,18 @@ def estimate(
         mmspec estimate llava-1.5-7b --acceptance 0.8,0.7,0.6 --batch 4
         mmspec estimate vlm --drafter eagle --bench drafters.json --row eagle --device here
     """
-    check_range(1, batch=batch, context=context, new_tokens=new_tokens, length=length, tree=tree, threads=threads,
-                picture_tokens=picture_tokens, prompts=prompts, repeats=repeats)  # fmt: skip
+    check_range(
+        1,
+        batch=batch,
+        context=context,
+        new_tokens=new_tokens,
+        length=length,
+        tree=tree,
+        threads=threads,
+        picture_tokens=picture_tokens,
+        prompts=prompts,
+        repeats=repeats,
+    )
     check_range(0, pictures=pictures)
     check_writable(json, markdown, plot)
     if markdown is not None and not (validate or published):
@@ -132,9 +162,14 @@ def _device(name: str, dtype: str) -> Device:
 
 
 def _curve(
-    acceptance: str | None, bench: Path | None, row: str | None, accept_length: float | None, label: str,
-    length: int | None, tree: int | None,
-) -> AcceptanceCurve:  # fmt: skip
+    acceptance: str | None,
+    bench: Path | None,
+    row: str | None,
+    accept_length: float | None,
+    label: str,
+    length: int | None,
+    tree: int | None,
+) -> AcceptanceCurve:
     from mmspec.estimate.acceptance import AcceptanceCurve, curve_of_length, read_bench
 
     sources = {"--acceptance": acceptance, "--bench": bench, "--accept-length": accept_length}

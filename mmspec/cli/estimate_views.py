@@ -41,8 +41,12 @@ def show_table(table: EstimateTable) -> None:
     )
     shown = {id(chosen): "chosen: ", 0: ""}
     rows = [_line(one, shown.get(id(one), "")) for one in (chosen, *table.lengths, *table.trees)]
-    print_table(f"batch {request.batch}, {request.context} tokens, {request.pictures} pictures, {request.new_tokens} new",
-                heads, rows, heads[1:])  # fmt: skip
+    print_table(
+        f"batch {request.batch}, {request.context} tokens, {request.pictures} pictures, {request.new_tokens} new",
+        heads,
+        rows,
+        heads[1:],
+    )
     batches = [(batch, *_line(one, "")) for batch, one in table.batches]
     print_table("the fastest draft of every batch", ("batch", *heads), batches, heads[1:])
     schedules = [(one.schedule, one.devices, f"{one.speedup:.2f}", one.note) for one in table.schedules]
@@ -56,8 +60,13 @@ def show_table(table: EstimateTable) -> None:
 
 
 def _line(one: Estimate, mark: str) -> tuple[str, ...]:
-    name = "plain" if not one.length else f"chain of {one.length}" if one.nodes == one.length else (
-        f"tree of {one.nodes}, {one.length} levels")  # fmt: skip
+    name = (
+        "plain"
+        if not one.length
+        else f"chain of {one.length}"
+        if one.nodes == one.length
+        else (f"tree of {one.nodes}, {one.length} levels")
+    )
     seconds = [f"{1000 * part:.2f}" for part in (one.draft, one.verify, one.prefill)]
     rates = [f"{rate:.2f}" for rate in (one.speedup, one.decoding, one.target_efficiency)]
     return (f"{mark}{name}", f"{one.tokens:.2f}", *seconds, *rates)

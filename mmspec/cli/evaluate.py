@@ -29,13 +29,35 @@ if TYPE_CHECKING:
 
 @command()
 def evaluate(
-    run: Path, *, model: list[str] | None = None, decoding: list[str] | None = None, rule: list[str] | None = None,
-    temperature: str | None = None, prompts: str = "zoo", pictures: Path | None = None, count: int = 32, samples: int = 1,
-    seed: int = 0, extractor: str = "zoo", reward: str = "", reference: Path | None = None, guidance: float | None = None,
-    top_k: int | None = None, num_iter: int | None = None, max_new_tokens: int | None = None, blocks: int | None = None,
-    workers: int = 1, engine: str = "local", part: str = "1/1", threads: int | None = None,
-    device: str = "auto", dtype: str = "auto", export: list[str] | None = None, report: bool = True, json: Path | None = None,
-) -> None:  # fmt: skip
+    run: Path,
+    *,
+    model: list[str] | None = None,
+    decoding: list[str] | None = None,
+    rule: list[str] | None = None,
+    temperature: str | None = None,
+    prompts: str = "zoo",
+    pictures: Path | None = None,
+    count: int = 32,
+    samples: int = 1,
+    seed: int = 0,
+    extractor: str = "zoo",
+    reward: str = "",
+    reference: Path | None = None,
+    guidance: float | None = None,
+    top_k: int | None = None,
+    num_iter: int | None = None,
+    max_new_tokens: int | None = None,
+    blocks: int | None = None,
+    workers: int = 1,
+    engine: str = "local",
+    part: str = "1/1",
+    threads: int | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    export: list[str] | None = None,
+    report: bool = True,
+    json: Path | None = None,
+) -> None:
     """Run models under decodings and rules on the same prompts, and report their speed and the quality of their output.
 
     A run is a folder of JSONL shards and output files. The same command continues a killed run; the parts of other
@@ -88,9 +110,23 @@ def evaluate(
             overrides = {"guidance": guidance, "top_k": top_k, "num_iter": num_iter, "new_tokens": max_new_tokens,
                       "blocks": blocks}  # fmt: skip
             several = dict(models=model, decodings=decoding, rules=rule, temperatures=temperatures)
-            plan = _plan(run, overrides, several, prompts=prompts, pictures=pictures, count=count, reward=reward,
-                         samples=samples, seed=seed, extractor=extractor, reference=reference, threads=threads,
-                         device=device, dtype=dtype, part=_part(part))  # fmt: skip
+            plan = _plan(
+                run,
+                overrides,
+                several,
+                prompts=prompts,
+                pictures=pictures,
+                count=count,
+                reward=reward,
+                samples=samples,
+                seed=seed,
+                extractor=extractor,
+                reference=reference,
+                threads=threads,
+                device=device,
+                dtype=dtype,
+                part=_part(part),
+            )
             work = _checked(plan, engine, workers, report)
     records = _run(work, workers, engine)
     for kind, folder in exports:

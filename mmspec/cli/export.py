@@ -23,9 +23,15 @@ def _kinds() -> str:
 
 @command(engines=lambda: " or ".join(ENGINES), kinds=_kinds, dtypes=lambda: ", ".join(DTYPES))
 def export(
-    folder: str, *, engine: str = "vllm", verifier: str, out: Path, tokens: int | None = None,
-    positions: int | None = None, dtype: str = DTYPES[0],
-) -> None:  # fmt: skip
+    folder: str,
+    *,
+    engine: str = "vllm",
+    verifier: str,
+    out: Path,
+    tokens: int | None = None,
+    positions: int | None = None,
+    dtype: str = DTYPES[0],
+) -> None:
     """Write a trained drafter as the files that a serving engine reads.
 
     Args:
@@ -53,8 +59,13 @@ def export(
     with spinner("writing the drafter"), refusing():
         model = open_resources(verifier, "--verifier").model if engine == LAYERS else None
         written = export_drafter(
-            load_drafter(folder, target=model), out, engine=engine, verifier=verifier, dtype=getattr(torch, dtype),
-            speculative_tokens=tokens, max_position_embeddings=positions,
-        )  # fmt: skip
+            load_drafter(folder, target=model),
+            out,
+            engine=engine,
+            verifier=verifier,
+            dtype=getattr(torch, dtype),
+            speculative_tokens=tokens,
+            max_position_embeddings=positions,
+        )
     say(f"{folder}: written for {engine} to {written}")
     say_next(f"mmspec check {verifier} --drafter {folder}")

@@ -51,13 +51,33 @@ CONTINUOUS = ("draft", "gamma", "tolerance", "num_iter")  # options that only mo
     judged=lambda: judged("image"),
 )
 def image(
-    prompts: list[str], *, model: str = "t2i", decoding: str | None = None, rule: str | None = None,
-    window: str | None = None, coupling: str | None = None, init: str | None = None, drafter: str | None = None,
-    upsampler: str | None = None, draft: str | None = None, gamma: int | None = None, tolerance: float | None = None,
-    num_iter: int | None = None, guidance: float | None = None, temperature: float = 1.0, top_k: int | None = None,
-    top_p: float = 1.0, filter_order: str = "top_k_first", seed: int | None = None, out: Path = Path("image.png"),
-    grid: int | None = None, batch: int = 16, device: str = "auto", dtype: str = "auto", json: Path | None = None,
-) -> None:  # fmt: skip
+    prompts: list[str],
+    *,
+    model: str = "t2i",
+    decoding: str | None = None,
+    rule: str | None = None,
+    window: str | None = None,
+    coupling: str | None = None,
+    init: str | None = None,
+    drafter: str | None = None,
+    upsampler: str | None = None,
+    draft: str | None = None,
+    gamma: int | None = None,
+    tolerance: float | None = None,
+    num_iter: int | None = None,
+    guidance: float | None = None,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+    filter_order: str = "top_k_first",
+    seed: int | None = None,
+    out: Path = Path("image.png"),
+    grid: int | None = None,
+    batch: int = 16,
+    device: str = "auto",
+    dtype: str = "auto",
+    json: Path | None = None,
+) -> None:
     """Draw pictures of prompts in fewer passes of the model, exactly unless you ask for a relaxed method.
 
     The zoo's model draws small shapes of its own world: name a colour and a shape, and perhaps a size, a place and a
@@ -115,8 +135,17 @@ def image(
     wanted, texts = ([part[i % len(part)] for i in range(count)] for part in (wanted, prompts))
     pictures, figures, errors = _generate(opened, wanted, seed, batch)
     drawn = len(errors) < count
-    record = {"prompts": texts, "model": opened.resources.name, "decoding": decoding, "seed": seed, **opened.settings,
-              "batch": batch, "out": str(out) if drawn else None, **figures, "errors": errors}  # fmt: skip
+    record = {
+        "prompts": texts,
+        "model": opened.resources.name,
+        "decoding": decoding,
+        "seed": seed,
+        **opened.settings,
+        "batch": batch,
+        "out": str(out) if drawn else None,
+        **figures,
+        "errors": errors,
+    }
     if drawn:
         _save(pictures, out)
         _print(record)

@@ -36,8 +36,9 @@ def image_resources(model: str, dtype: str = "auto") -> ImageResources:
         resources = folder_resources(Path(model))
     frames = resources.pipeline.model.geometry.frames
     if frames > 1:
-        raise BadOption(f"--model: expected a model of pictures, got {model!r}, which draws {frames} frames, call "
-                        "`mmspec video`")  # fmt: skip
+        raise BadOption(
+            f"--model: expected a model of pictures, got {model!r}, which draws {frames} frames, call `mmspec video`"
+        )
     return resources
 
 

@@ -18,9 +18,13 @@ _WORDS = {"vlm": "text", "image": "images", "continuous": "continuous images", "
 
 @command()
 def methods(
-    name: str | None = None, *, domain: str | None = None, kind: str | None = None, exact: bool | None = None,
+    name: str | None = None,
+    *,
+    domain: str | None = None,
+    kind: str | None = None,
+    exact: bool | None = None,
     json: Path | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """List the drafters, decodings, rules and routers, or show a method with its paper, its settings and an example.
 
     Args:
@@ -78,8 +82,15 @@ def _show(method: MethodInfo) -> None:
     if method.needs:
         say(f"  needs: {', '.join(method.needs)}")
     if method.settings:
-        rows = [(setting.name, setting.expected, "-" if setting.required else setting.written(setting.default), setting.about)
-                for setting in method.settings]  # fmt: skip
+        rows = [
+            (
+                setting.name,
+                setting.expected,
+                "-" if setting.required else setting.written(setting.default),
+                setting.about,
+            )
+            for setting in method.settings
+        ]
         print_table("", ("setting", "takes", "default", "what it does"), rows)
     say(f"  example: {example(method)}")
     from mmspec.evaluate.registry import benches_of

@@ -40,9 +40,13 @@ class OpenedPipeline:
 
 
 def open_discrete(
-    model: str, decoding: str, options: dict[str, Any], load: Callable[[str], ImageResources], domain: Domain,
+    model: str,
+    decoding: str,
+    options: dict[str, Any],
+    load: Callable[[str], ImageResources],
+    domain: Domain,
     placement: Placement,
-) -> OpenedPipeline:  # fmt: skip
+) -> OpenedPipeline:
     """Open a model of discrete tokens with the decoding of a text; `domain` is "image" or "video". `options` are the
     settings of drafts and of sampling, by the name of the option."""
     from mmspec.evaluate.image.resources import decoding_of
@@ -62,8 +66,10 @@ def open_discrete(
     drawn = {name: options[name] for name in ("temperature", "top_k", "top_p", "filter_order")}
     arguments = {"decoding": drafts, "rule": rule, "guidance_scale": options["guidance"], **drawn}
     own = {"guidance": pipe.guidance_scale, "top_k": pipe.top_k}
-    shown = {name: own.get(name) if value is None else value
-             for name, value in {"guidance": options["guidance"], **drawn}.items()}  # fmt: skip
+    shown = {
+        name: own.get(name) if value is None else value
+        for name, value in {"guidance": options["guidance"], **drawn}.items()
+    }
     return OpenedPipeline(resources, arguments, geometry.total, geometry.stride, geometry.total, shown)
 
 

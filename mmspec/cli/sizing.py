@@ -15,9 +15,15 @@ _STEPS = (0.25, 0.5, 1.0, 2.0, 4.0)  # the compared sizes, in units of the small
 
 @command()
 def sizing(
-    files: list[Path], *, sizes: str | None = None, methods: str | None = None, data: float | None = None,
-    temperature: float = 0.0, batch: int = 1, json: Path | None = None,
-) -> None:  # fmt: skip
+    files: list[Path],
+    *,
+    sizes: str | None = None,
+    methods: str | None = None,
+    data: float | None = None,
+    temperature: float = 0.0,
+    batch: int = 1,
+    json: Path | None = None,
+) -> None:
     """Show the fastest size of a drafter: a fit of the accept length to the logarithms of size and training.
 
     It reads the rows of finished benches with trained drafters of one kind and several sizes. Nothing is decoded. Sizes more
@@ -56,8 +62,15 @@ def sizing(
     lines = [(names[key], f"{getattr(fit, key):.4g}", *(f"{edge:.4g}" for edge in fit.intervals[key])) for key in names]
     heads = ("term", "accept length", "2.5 %", "97.5 %")
     print_table(f"fit to {len(drafters)} drafters", heads, lines, right=heads[1:])
-    shown = [(f"{entry['parameters']:,.0f}", f"{entry['accept_length']:.3f}", f"{entry['tokens_per_second']:.1f}",
-              "fastest" if entry["parameters"] == best else "") for entry in record["sizes"]]  # fmt: skip
+    shown = [
+        (
+            f"{entry['parameters']:,.0f}",
+            f"{entry['accept_length']:.3f}",
+            f"{entry['tokens_per_second']:.1f}",
+            "fastest" if entry["parameters"] == best else "",
+        )
+        for entry in record["sizes"]
+    ]
     heads = ("parameters", "accept length", "tokens / s", "")
     print_table(f"sizes after {amount:,.0f} s of training, estimates", heads, shown, right=heads[:3])
     save_json(json, record)

@@ -158,10 +158,12 @@ def _pairs(tables: dict[str, Any]) -> list[dict[str, str]]:
         pairs = [pair for pair in tables["combinations"] if pair["model"] == record["model"]]
         tested = [pair["drafter"] for pair in pairs if pair["greedy tested by"] != UNTESTED]
         same = [pair["drafter"] for pair in pairs if pair["greedy tested by"] == UNTESTED]
-        rows.append({
-            "model": record["model"],
-            "prompts hold": record["prompts hold"],
-            "exact, tested": ", ".join(tested) or "-",
-            "exact, by the same code": ", ".join(same) or "-",
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": record["model"],
+                "prompts hold": record["prompts hold"],
+                "exact, tested": ", ".join(tested) or "-",
+                "exact, by the same code": ", ".join(same) or "-",
+            }
+        )
     return rows

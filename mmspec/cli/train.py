@@ -36,13 +36,35 @@ def _root() -> None:
 @app.command("vlm-drafter", cls=LateHelp)
 @command(kinds=lambda: " or ".join(", ".join((*trained_kinds(), SMALL)).rsplit(", ", 1)))
 def vlm_drafter(
-    *, out: Path, kind: str, target: str = ZOO, data: str = ZOO, texts: Path | None = None, size: list[str] | None = None,
-    steps: int = 800, batch: int = 12, recipe: str = "equal", lr: float | None = None, loss: str | None = None,
-    answers: str | None = None, teacher: str | None = None, source: str = "target", new_tokens: int = 128,
-    longest: int | None = None, start: Path | None = None, reference: Path | None = None, share: float = 0.4,
-    held_out: int = 8, eval_every: int | None = None, precision: str = "bf16", device: str = "auto", seed: int = 0,
-    licence: str | None = None, resume: bool = True, json: Path | None = None,
-) -> None:  # fmt: skip
+    *,
+    out: Path,
+    kind: str,
+    target: str = ZOO,
+    data: str = ZOO,
+    texts: Path | None = None,
+    size: list[str] | None = None,
+    steps: int = 800,
+    batch: int = 12,
+    recipe: str = "equal",
+    lr: float | None = None,
+    loss: str | None = None,
+    answers: str | None = None,
+    teacher: str | None = None,
+    source: str = "target",
+    new_tokens: int = 128,
+    longest: int | None = None,
+    start: Path | None = None,
+    reference: Path | None = None,
+    share: float = 0.4,
+    held_out: int = 8,
+    eval_every: int | None = None,
+    precision: str = "bf16",
+    device: str = "auto",
+    seed: int = 0,
+    licence: str | None = None,
+    resume: bool = True,
+    json: Path | None = None,
+) -> None:
     """Train a drafter for a vision-language model on its own answers, and measure the acceptance meanwhile.
 
     On several GPUs: accelerate launch "$(which mmspec)" train vlm-drafter ...
@@ -99,11 +121,25 @@ def vlm_drafter(
     if data == ZOO and not is_of_zoo(target):
         raise BadOption("--data: expected a file of examples for this target, got none, name a JSONL file")
     job = job_of(
-        kind=kind, sizes=sizes_of(size or []), steps=steps, batch=batch, lr=lr, loss=loss, answers=answers,
-        recipe=kind if recipe == "published" else recipe, teacher=teacher, source=source, new_tokens=new_tokens,
-        longest=longest, precision=precision, start=start, reference=reference, share=share, seed=seed,
+        kind=kind,
+        sizes=sizes_of(size or []),
+        steps=steps,
+        batch=batch,
+        lr=lr,
+        loss=loss,
+        answers=answers,
+        recipe=kind if recipe == "published" else recipe,
+        teacher=teacher,
+        source=source,
+        new_tokens=new_tokens,
+        longest=longest,
+        precision=precision,
+        start=start,
+        reference=reference,
+        share=share,
+        seed=seed,
         eval_every=max(1, steps // 8) if eval_every is None else eval_every,
-    )  # fmt: skip
+    )
     own = own_prompts_of(data)
     with refusing():
         examples = None if own else data_of(data, texts, held_out, seed)
@@ -132,8 +168,14 @@ def _own_prompts(resources: VlmResources, count: int, file: Path, seed: int, tel
 
     with progress() as bar, process_state(cpu=resources.model.device.type == "cpu").main_process_first(), refusing():
         task = bar.add_task("prompts", total=count, visible=tells)
-        write_own_prompts(resources.model, resources.processor, count, file, PromptSettings(seed=seed),
-                          lambda done: bar.update(task, completed=done))  # fmt: skip
+        write_own_prompts(
+            resources.model,
+            resources.processor,
+            count,
+            file,
+            PromptSettings(seed=seed),
+            lambda done: bar.update(task, completed=done),
+        )
     return file
 
 

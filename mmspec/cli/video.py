@@ -45,14 +45,36 @@ TOKENS = {"temperature": 1.0, "top_k": None, "top_p": 1.0, "filter_order": "top_
     routers=lambda: forms("video", "router"),
 )
 def video(
-    prompt: str, *, model: str | None = None, decoding: str | None = None, threshold: float | None = None,
-    router: str | None = None, reduction: str | None = None, sync: str | None = None, draft: str | None = None,
-    reward: str = "reward", blocks: int | None = None, size: str | None = None, switch: list[str] | None = None,
-    stream: bool = False, rule: str | None = None, window: str | None = None, coupling: str | None = None,
-    init: str | None = None, guidance: float | None = None, temperature: float | None = None, top_k: int | None = None,
-    top_p: float | None = None, filter_order: str | None = None, seed: int | None = None, fps: float = 16.0,
-    out: Path = Path("video.mp4"), device: str = "auto", dtype: str = "auto", json: Path | None = None,
-) -> None:  # fmt: skip
+    prompt: str,
+    *,
+    model: str | None = None,
+    decoding: str | None = None,
+    threshold: float | None = None,
+    router: str | None = None,
+    reduction: str | None = None,
+    sync: str | None = None,
+    draft: str | None = None,
+    reward: str = "reward",
+    blocks: int | None = None,
+    size: str | None = None,
+    switch: list[str] | None = None,
+    stream: bool = False,
+    rule: str | None = None,
+    window: str | None = None,
+    coupling: str | None = None,
+    init: str | None = None,
+    guidance: float | None = None,
+    temperature: float | None = None,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    filter_order: str | None = None,
+    seed: int | None = None,
+    fps: float = 16.0,
+    out: Path = Path("video.mp4"),
+    device: str = "auto",
+    dtype: str = "auto",
+    json: Path | None = None,
+) -> None:
     """Draw a video of a prompt in fewer passes of the model, exactly unless you ask for a relaxed decoding.
 
     By default a model of discrete tokens draws 8 small frames exactly. Drafted blocks of the model video are relaxed: an
@@ -118,8 +140,16 @@ def video(
     options, generate = (of_blocks | {"reward": reward}, draw_blocks) if draws_blocks else (of_tokens, _tokens)
     name, line, figures, error = generate(prompt, model, decoding, options, seed, fps, out, placement)
     written = str(out) if figures["frames"] else None
-    record = {"prompt": prompt, "model": name, "decoding": decoding, "seed": seed, "fps": fps, **figures, "out": written,
-              "error": error}  # fmt: skip
+    record = {
+        "prompt": prompt,
+        "model": name,
+        "decoding": decoding,
+        "seed": seed,
+        "fps": fps,
+        **figures,
+        "out": written,
+        "error": error,
+    }
     if written is not None:
         say(f"{out}: {line}; seed {seed}, {name}")
     save_json(json, record)
@@ -176,17 +206,23 @@ def _tokens(
     with progress() as bar:
         task = bar.add_task("tokens", total=opened.total)
         try:
-            output = opened.resources.pipeline(prompts, seed=[seed], **opened.arguments,
-                                               listener=lambda row, filled: bar.update(task, completed=filled))  # fmt: skip
+            output = opened.resources.pipeline(
+                prompts,
+                seed=[seed],
+                **opened.arguments,
+                listener=lambda row, filled: bar.update(task, completed=filled),
+            )
         except UnsupportedCombination as error:
             raise BadOption(f"--decoding: {error}") from error
     figures, pictures = figures_of([output.stats], perf_counter() - began, output.errors), output.videos[0]
     figures |= {**opened.settings, "frames": len(pictures or ()), "plain_passes": float(opened.passes)}
     if pictures is not None:
         save_video(np.stack([np.asarray(one) for one in pictures]), out, fps)
-    line = (f"{figures['frames']} frames in {figures['seconds']} s: {figures['target_passes']:g} target passes instead of "
-            f"{figures['plain_passes']:g}; {drafted_by(figures)}, guidance {figures['guidance']}, "
-            f"temperature {figures['temperature']:g}")  # fmt: skip
+    line = (
+        f"{figures['frames']} frames in {figures['seconds']} s: {figures['target_passes']:g} target passes instead of "
+        f"{figures['plain_passes']:g}; {drafted_by(figures)}, guidance {figures['guidance']}, "
+        f"temperature {figures['temperature']:g}"
+    )
     return opened.resources.name, line, figures, error_of(output)
 
 

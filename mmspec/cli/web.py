@@ -11,8 +11,13 @@ from mmspec.cli.options import check_range
 
 @command()
 def web(
-    *, host: str = "127.0.0.1", port: int | None = None, runs: Path = Path("runs"), seconds: float = 120.0, waiting: int = 16
-) -> None:  # fmt: skip
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    runs: Path = Path("runs"),
+    seconds: float = 120.0,
+    waiting: int = 16,
+) -> None:
     """Serve a page that shows drafted decoding beside plain decoding (needs mmspec\\[web]).
 
     Args:

@@ -17,10 +17,15 @@ _POWERS = (0.1, 2.0)  # the limits of the calibration
 
 
 @method(
-    "batch", domain=("vlm", "image"), kind="controller", title="TETRIS (before the draw)", exact=True, order=4,
+    "batch",
+    domain=("vlm", "image"),
+    kind="controller",
+    title="TETRIS (before the draw)",
+    exact=True,
+    order=4,
     about="the rows of a batch share a budget of drafted values",
     paper="TETRIS: Optimal Draft Token Selection for Batch Speculative Decoding",
-)  # fmt: skip
+)
 @dataclass(frozen=True, slots=True)
 class BatchBudget:
     """Limits the drafted values of a round over all rows of a batch, and gives them to the rows that will use them best.

@@ -103,16 +103,20 @@ class LayerStates:
 
     @classmethod
     def joined(cls, several: list[LayerStates]) -> LayerStates:
-        return cls(*(
-            {n: x if x is None else torch.cat([states[n] for states in kind]) for n, x in kind[0].items()}
-            for kind in ([states.conv for states in several], [states.recurrent for states in several])
-        ))  # fmt: skip
+        return cls(
+            *(
+                {n: x if x is None else torch.cat([states[n] for states in kind]) for n, x in kind[0].items()}
+                for kind in ([states.conv for states in several], [states.recurrent for states in several])
+            )
+        )
 
     def put(self, index: Tensor, other: LayerStates) -> LayerStates:
-        return LayerStates(*(
-            {n: x if x is None else x.index_copy(0, index, new[n].to(x)) for n, x in old.items()}
-            for old, new in ((self.conv, other.conv), (self.recurrent, other.recurrent))
-        ))  # fmt: skip
+        return LayerStates(
+            *(
+                {n: x if x is None else x.index_copy(0, index, new[n].to(x)) for n, x in old.items()}
+                for old, new in ((self.conv, other.conv), (self.recurrent, other.recurrent))
+            )
+        )
 
 
 class StateUpdate(Protocol):
@@ -182,8 +186,10 @@ class StateLayer(LinearAttentionCacheLayerMixin):
 
     def _check_prompt(self) -> None:
         if self.pending is not None:
-            raise ValueError("model: expected mixers of a known class, got a mixer that writes its own state; decode it "
-                             "with model.generate")  # fmt: skip
+            raise ValueError(
+                "model: expected mixers of a known class, got a mixer that writes its own state; decode it "
+                "with model.generate"
+            )
 
     def commit(self, paths: CommittedPaths) -> None:
         for part in self.pending or ():

@@ -102,9 +102,13 @@ _OUTCOMES: WeakKeyDictionary[object, dict[Hashable, CodeOutcome]] = WeakKeyDicti
 
 
 def outcome_of(
-    owner: object, kind: Hashable, code: Sequence[UserCode], modules: Sequence[nn.Module],
-    trial: Callable[[], ValueError | None], draws: Callable[[], bool],
-) -> CodeOutcome:  # fmt: skip
+    owner: object,
+    kind: Hashable,
+    code: Sequence[UserCode],
+    modules: Sequence[nn.Module],
+    trial: Callable[[], ValueError | None],
+    draws: Callable[[], bool],
+) -> CodeOutcome:
     """Return the stored outcome of users' code, or run `trial` and undo the code's changes. The trial returns the
     refusal, with a cause if an error of the code interrupted it. `draws`: passes draw random numbers. The layout of
     `modules` must stay the same."""
@@ -123,8 +127,10 @@ def outcome_of(
     sentence = None if failure is None else str(failure)
     if is_drawn or changed != recorded:
         habit = "draws random numbers" if is_drawn else "keeps state that its calls change"
-        sentence = (f"model: expected code whose result depends on its inputs alone, got code that {habit}; remove "
-                    f"{listed(code)}, or decode without drafts")  # fmt: skip
+        sentence = (
+            f"model: expected code whose result depends on its inputs alone, got code that {habit}; remove "
+            f"{listed(code)}, or decode without drafts"
+        )
     stateless = not (changed or is_drawn or (failure is not None and failure.__cause__ is not None))
     outcome = CodeOutcome(identity, layout, judged.snapshot(), recorded, stateless, sentence)
     if failure is None or failure.__cause__ is None:

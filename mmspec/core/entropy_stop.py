@@ -16,11 +16,16 @@ _FIRST = 8  # verified values before a fitted scale is used
 
 
 @method(
-    "entropy", domain=("vlm", "image"), kind="controller", title="AdaEDL", exact=True, order=3,
+    "entropy",
+    domain=("vlm", "image"),
+    kind="controller",
+    title="AdaEDL",
+    exact=True,
+    order=3,
     about="a draft ends where the entropy of the next distribution is high, at a threshold that adapts",
     paper="AdaEDL: Early Draft Stopping for Speculative Decoding of Large Language Models via an Entropy-based Lower "
     "Bound on Token Acceptance Probability",
-)  # fmt: skip
+)
 @dataclass(frozen=True, slots=True)
 class EntropyStop:
     """Ends a row's draft where 1 - sqrt(scale * H) < threshold, with H the entropy of the next distribution in nats.

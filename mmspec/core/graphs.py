@@ -42,8 +42,10 @@ class FixedTensors:
         fresh = []
         for _, name, home, new in changed:
             if new.shape != home.shape or new.dtype != home.dtype:
-                raise CaptureRefused(f"expected a round that leaves {name} as {list(home.shape)} of {home.dtype}, got "
-                              f"{list(new.shape)} of {new.dtype}")  # fmt: skip
+                raise CaptureRefused(
+                    f"expected a round that leaves {name} as {list(home.shape)} of {home.dtype}, got "
+                    f"{list(new.shape)} of {new.dtype}"
+                )
             # a tensor in the memory of a fixed tensor would be overwritten before it is read
             fresh.append(new.clone() if new.untyped_storage().data_ptr() in homes else new)
         for (owner, name, home, _), new in zip(changed, fresh, strict=True):

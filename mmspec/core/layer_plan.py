@@ -82,8 +82,10 @@ def layer_plan(config: object) -> LayerPlan:
     kinds = [KINDS.get(name) for name in types] if types is not None else [_untyped(own) for own in configs]
     if None in kinds:
         unknown = sorted({name for name in types if name not in KINDS})
-        raise ValueError(f"model: expected layers of attention (full, window, chunk or cross), convolution or recurrence, got "
-                         f"{', '.join(unknown)}; decode it with model.generate")  # fmt: skip
+        raise ValueError(
+            f"model: expected layers of attention (full, window, chunk or cross), convolution or recurrence, got "
+            f"{', '.join(unknown)}; decode it with model.generate"
+        )
     sharing = kv_sharing_modes(config)
     crossing = getattr(config, "cross_attention_layers", None) or ()
     layers = []
@@ -125,8 +127,10 @@ def narrowest_window(config: object) -> AttentionWindow | None:
     plan = layer_plan(config)
     others = sorted({layer.kind for layer in plan.layers if not layer.slots or layer.states})
     if others:
-        raise ValueError(f"model: expected layers of full attention, or with a window, got {', '.join(others)}; "
-                         "decode it with model.generate")  # fmt: skip
+        raise ValueError(
+            f"model: expected layers of full attention, or with a window, got {', '.join(others)}; "
+            "decode it with model.generate"
+        )
     return next((AttentionWindow(layer.width, layer.field) for layer in plan.narrow), None)
 
 

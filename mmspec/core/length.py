@@ -84,9 +84,14 @@ def show_drawn(growth: Growth | None, scores: Tensor, column: Tensor) -> None:
 
 
 @method(
-    "fixed", domain=("vlm", "image"), kind="controller", title="fixed length", exact=True, order=0,
+    "fixed",
+    domain=("vlm", "image"),
+    kind="controller",
+    title="fixed length",
+    exact=True,
+    order=0,
     about="every draft has as many values",
-)  # fmt: skip
+)
 @dataclass(frozen=True, slots=True)
 class FixedLength:
     """Drafts of a constant length.
@@ -107,9 +112,14 @@ class FixedLength:
 
 
 @method(
-    "confidence", domain=("vlm", "image"), kind="controller", title="confidence stop", exact=True, order=1,
+    "confidence",
+    domain=("vlm", "image"),
+    kind="controller",
+    title="confidence stop",
+    exact=True,
+    order=1,
     about="a draft ends where the drafter is unsure of the next value",
-)  # fmt: skip
+)
 @dataclass(frozen=True, slots=True)
 class ConfidenceStop:
     """Stops a row where the drafter's largest probability falls below a threshold.

@@ -36,8 +36,10 @@ class PipelineParts:
             return self.own[name]()
         source = source or self.call.weights
         if source is None:
-            raise ValueError(f"expected weights of {name!r} behind @, as in '{self.call}@FOLDER', got none; name a folder, a "
-                             "hub id or zoo:NAME")  # fmt: skip
+            raise ValueError(
+                f"expected weights of {name!r} behind @, as in '{self.call}@FOLDER', got none; name a folder, a "
+                "hub id or zoo:NAME"
+            )
         return read_part(self.pipe, name, source)
 
 

@@ -169,8 +169,10 @@ class SlotPool:
         self.reserve(key, value)
         slots, place = self._home.get(layer) or self._settle(layer, key, value)
         if not slots.fits(key, value):
-            raise ValueError(f"layer {layer}: expected keys and values as in its first pass, {tuple(slots.keys.shape[1:3])}"
-                             f" rows and heads, got {tuple(key.shape)}; start a new cache")  # fmt: skip
+            raise ValueError(
+                f"layer {layer}: expected keys and values as in its first pass, {tuple(slots.keys.shape[1:3])}"
+                f" rows and heads, got {tuple(key.shape)}; start a new cache"
+            )
         keys, values = slots.keys[place], slots.values[place]
         slot, width, end = self.slot, self.width, self.width + key.shape[2]
         if slot is None and self.uniform:

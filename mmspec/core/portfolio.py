@@ -27,8 +27,10 @@ class GoodputPortfolio(Goodput):
         self.name = f"goodput({', '.join(drafter.name for drafter in self.drafters)})"
         read = {getattr(drafter, "levels", None) for drafter in self.drafters if not opens_from_ids(drafter)}
         if len(read) > 1:
-            raise ValueError(f"drafters: expected drafters that read the same states, got levels {sorted(map(str, read))}; "
-                             "use one of them")  # fmt: skip
+            raise ValueError(
+                f"drafters: expected drafters that read the same states, got levels {sorted(map(str, read))}; "
+                "use one of them"
+            )
         self._levels = next(iter(read), None)
         self.kinds: dict[tuple[int, bool, int], PortfolioEstimates] = {}
 

@@ -185,8 +185,9 @@ def _seen(
     longest = max(len(path.nodes) for path in group.paths)
     held, total = end - start, -(-(end - start + longest) // SLOTS) * SLOTS
     key, value = key[rows], value[rows]
-    room = [torch.cat((x[:, :, start:end], x.new_zeros(*x.shape[:2], total - held, x.shape[-1])), 2)
-            for x in (key, value)]  # fmt: skip
+    room = [
+        torch.cat((x[:, :, start:end], x.new_zeros(*x.shape[:2], total - held, x.shape[-1])), 2) for x in (key, value)
+    ]
     low = torch.finfo(key.dtype).min
     for path in group.paths:
         slots = [end + node for node in path.nodes]

@@ -147,17 +147,44 @@ _TERA, _GIGA = 1e12, 1e9
 DEVICES: dict[str, Device] = {
     device.name: device
     for device in (
-        Device("h100", "NVIDIA H100 SXM 80 GB", "NVIDIA H100 Tensor Core GPU data sheet", 3.35 * _TERA,
-               {"float16": 989 * _TERA, "bfloat16": 989 * _TERA, "float32": 67 * _TERA}, _LAUNCH, 80 * _GIGA),
-        Device("a100", "NVIDIA A100 SXM 80 GB", "NVIDIA A100 Tensor Core GPU data sheet", 2.039 * _TERA,
-               {"float16": 312 * _TERA, "bfloat16": 312 * _TERA, "float32": 19.5 * _TERA}, _LAUNCH, 80 * _GIGA),
-        Device("4090", "NVIDIA GeForce RTX 4090", "NVIDIA Ada GPU architecture white paper, table of the RTX 4090",
-               1.008 * _TERA, {"float16": 165.2 * _TERA, "bfloat16": 165.2 * _TERA, "float32": 82.6 * _TERA}, _LAUNCH,
-               24 * _GIGA),
-        Device("l4", "NVIDIA L4", "NVIDIA L4 Tensor Core GPU data sheet", 0.3 * _TERA,
-               {"float16": 121 * _TERA, "bfloat16": 121 * _TERA, "float32": 30.3 * _TERA}, _LAUNCH, 24 * _GIGA),
+        Device(
+            "h100",
+            "NVIDIA H100 SXM 80 GB",
+            "NVIDIA H100 Tensor Core GPU data sheet",
+            3.35 * _TERA,
+            {"float16": 989 * _TERA, "bfloat16": 989 * _TERA, "float32": 67 * _TERA},
+            _LAUNCH,
+            80 * _GIGA,
+        ),
+        Device(
+            "a100",
+            "NVIDIA A100 SXM 80 GB",
+            "NVIDIA A100 Tensor Core GPU data sheet",
+            2.039 * _TERA,
+            {"float16": 312 * _TERA, "bfloat16": 312 * _TERA, "float32": 19.5 * _TERA},
+            _LAUNCH,
+            80 * _GIGA,
+        ),
+        Device(
+            "4090",
+            "NVIDIA GeForce RTX 4090",
+            "NVIDIA Ada GPU architecture white paper, table of the RTX 4090",
+            1.008 * _TERA,
+            {"float16": 165.2 * _TERA, "bfloat16": 165.2 * _TERA, "float32": 82.6 * _TERA},
+            _LAUNCH,
+            24 * _GIGA,
+        ),
+        Device(
+            "l4",
+            "NVIDIA L4",
+            "NVIDIA L4 Tensor Core GPU data sheet",
+            0.3 * _TERA,
+            {"float16": 121 * _TERA, "bfloat16": 121 * _TERA, "float32": 30.3 * _TERA},
+            _LAUNCH,
+            24 * _GIGA,
+        ),
     )
-}  # fmt: skip
+}
 HERE = "here"
 
 

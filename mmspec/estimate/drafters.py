@@ -27,17 +27,24 @@ class DrafterCost:
     head_share: float = 1.0  # the share of the target's vocabulary in the drafter's head
 
     def work(
-        self, target: ModelCost, length: int, width: float, context: float, dtype: str, batch: int = 1,
+        self,
+        target: ModelCost,
+        length: int,
+        width: float,
+        context: float,
+        dtype: str,
+        batch: int = 1,
         small: ModelCost | None = None,
-    ) -> Work:  # fmt: skip
+    ) -> Work:
         """Return the work of a draft of `length` levels, each with `width` expanded nodes, over `context` tokens in the
         cache. `dtype` is that of cache and activations; `small` drafts for the pattern "model"."""
         if self.pattern == "nothing" or length == 0:
             return NOTHING
         if self.pattern == "model":
             if small is None:
-                raise ValueError(f"--drafter: expected a model for {self.name}, such as {self.name}@smollm2, got none, "
-                                 "name one")  # fmt: skip
+                raise ValueError(
+                    f"--drafter: expected a model for {self.name}, such as {self.name}@smollm2, got none, name one"
+                )
             return length * small.pass_work(1, context, dtype, batch=batch)
         if self.pattern == "part":
             return length * self.layers / 100 * target.pass_work(1, context, dtype, batch=batch)

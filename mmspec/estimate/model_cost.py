@@ -121,12 +121,22 @@ def cost_of_model(model: nn.Module, name: str, picture_tokens: int | None = None
     picture, rows = picture_work(model, picture_tokens)
     per_token = (second.cached - first.cached) / seen
     return ModelCost(
-        name, products, (head.in_features, head.out_features), sum(p.numel() for p in model.parameters()), per_token,
-        first.cached - (_FIRST + 1) * per_token, attention,
+        name,
+        products,
+        (head.in_features, head.out_features),
+        sum(p.numel() for p in model.parameters()),
+        per_token,
+        first.cached - (_FIRST + 1) * per_token,
+        attention,
         first.touched - (_FIRST + 1) * (second.touched - first.touched) / seen,
-        first.calls, first.views, layers, picture, rows, experts,
+        first.calls,
+        first.views,
+        layers,
+        picture,
+        rows,
+        experts,
         layer=_last_layer(decoder),
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True, slots=True)

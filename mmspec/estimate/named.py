@@ -51,8 +51,10 @@ def cost_of_values(
     if {"dim", "n_layer", "n_head"} <= values.keys():
         return _codes_cost(values, name, guided)
     if "model_type" not in values:
-        raise ValueError(f"MODEL: expected a config with a model_type, got the fields {', '.join(list(values)[:4])} of "
-                         f"{name!r}, name another model")  # fmt: skip
+        raise ValueError(
+            f"MODEL: expected a config with a model_type, got the fields {', '.join(list(values)[:4])} of "
+            f"{name!r}, name another model"
+        )
     from transformers import AutoConfig
 
     try:
@@ -71,9 +73,15 @@ def _codes_cost(values: Mapping[str, Any], name: str, guided: bool) -> ModelCost
 
     known = {field.name for field in fields(GPTConfig)}
     config = GPTConfig(**{key: value for key, value in values.items() if key in known})
-    like = LlamaConfig(hidden_size=config.dim, intermediate_size=config.hidden, num_hidden_layers=config.n_layer,
-                       num_attention_heads=config.n_head, num_key_value_heads=config.kv_heads, head_dim=config.head_dim,
-                       vocab_size=config.vocab_size)  # fmt: skip
+    like = LlamaConfig(
+        hidden_size=config.dim,
+        intermediate_size=config.hidden,
+        num_hidden_layers=config.n_layer,
+        num_attention_heads=config.n_head,
+        num_key_value_heads=config.kv_heads,
+        head_dim=config.head_dim,
+        vocab_size=config.vocab_size,
+    )
     with torch.device("meta"):
         parameters = sum(p.numel() for p in Transformer(config).parameters())
     return replace(cost_of_config(like, name), parameters=parameters, branches=GUIDED if guided else 1)

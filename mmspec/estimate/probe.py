@@ -87,10 +87,21 @@ def _device(
     bandwidth = work[largest].weight_bytes(4) / measured[largest]
     attended = work["attention"].flops / max(measured["attention"] - call, measured["attention"] / 4)
     device = Device(
-        HERE, _title(where), "measured now", bandwidth, best, call, _memory(where), where.type == "cpu", tables,
-        streaming=streaming, round=max(measured["round"] - measured["pass"], 0.0), view=weight * slow,
-        request=max(measured["request"] - measured["pass"], 0.0), attention=attended,
-    )  # fmt: skip
+        HERE,
+        _title(where),
+        "measured now",
+        bandwidth,
+        best,
+        call,
+        _memory(where),
+        where.type == "cpu",
+        tables,
+        streaming=streaming,
+        round=max(measured["round"] - measured["pass"], 0.0),
+        view=weight * slow,
+        request=max(measured["request"] - measured["pass"], 0.0),
+        attention=attended,
+    )
     device = replace(device, reads=_reads(measured, work, device, dtypes[0]))
     return replace(device, drafting=_drafting(measured, work, device, dtypes[0]))
 

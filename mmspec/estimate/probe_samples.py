@@ -32,8 +32,15 @@ def decoder(width: int, layers: int, where: torch.device) -> nn.Module:
     """Return an untrained Llama of transformers, whose MLP is 2.75 times as wide."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(hidden_size=width, intermediate_size=width * 11 // 4, num_hidden_layers=layers,
-                         num_attention_heads=2, vocab_size=64, pad_token_id=0, eos_token_id=1)  # fmt: skip
+    config = LlamaConfig(
+        hidden_size=width,
+        intermediate_size=width * 11 // 4,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        vocab_size=64,
+        pad_token_id=0,
+        eos_token_id=1,
+    )
     return LlamaForCausalLM(config).to(where).eval()
 
 
@@ -51,8 +58,14 @@ class TimedRounds:
     def begin(self) -> DecodingRun:
         """Return a request after its prefill."""
         token = torch.zeros(1, 1, dtype=torch.long, device=self.where)
-        run = start(self.model, drafter=self.drafter, input_ids=token, max_new_tokens=_TOKENS, do_sample=False,
-                    eos_token_id=None)  # fmt: skip
+        run = start(
+            self.model,
+            drafter=self.drafter,
+            input_ids=token,
+            max_new_tokens=_TOKENS,
+            do_sample=False,
+            eos_token_id=None,
+        )
         run.step()
         return run
 

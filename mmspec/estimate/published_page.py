@@ -79,12 +79,32 @@ def rows(estimates: Sequence[PublishedEstimate]) -> list[tuple[str, ...]]:
             if near.stops
             else f"not up to batch {BATCHES[-1]}"
         )
-        lines.append((reported.model, reported.drafter, accepted, reported.paper or reported.accept_from, near.device,
-                     f"{near.speedup:.2f} ({others})", published, f"{near.draft:.2f}", stops))  # fmt: skip
+        lines.append(
+            (
+                reported.model,
+                reported.drafter,
+                accepted,
+                reported.paper or reported.accept_from,
+                near.device,
+                f"{near.speedup:.2f} ({others})",
+                published,
+                f"{near.draft:.2f}",
+                stops,
+            )
+        )
     return lines
 
 
 def markdown(estimates: Sequence[PublishedEstimate]) -> str:
     lines = ["| " + " | ".join(HEADS) + " |", "| --- " * len(HEADS) + "|"]
-    return "\n".join([f"Every figure in the column of estimates is an {NOT_MEASURED}.", "", *lines,
-                      *("| " + " | ".join(row) + " |" for row in rows(estimates))]) + "\n"  # fmt: skip
+    return (
+        "\n".join(
+            [
+                f"Every figure in the column of estimates is an {NOT_MEASURED}.",
+                "",
+                *lines,
+                *("| " + " | ".join(row) + " |" for row in rows(estimates)),
+            ]
+        )
+        + "\n"
+    )

@@ -135,8 +135,18 @@ class RoundCost:
         seconds = prefill + rounds * (draft + verify)
         if self.small is not None:
             memory += self.small.weight_bytes(dtype)
-        return Estimate(length, nodes, tokens, prefill, draft, verify, seconds, plain_seconds / seconds,
-                        plain * tokens / (draft + verify), memory)  # fmt: skip
+        return Estimate(
+            length,
+            nodes,
+            tokens,
+            prefill,
+            draft,
+            verify,
+            seconds,
+            plain_seconds / seconds,
+            plain * tokens / (draft + verify),
+            memory,
+        )
 
     def best(self, request: Request, lengths: Sequence[int], trees: tuple[int, ...] = ()) -> Estimate:
         estimates = [self.estimate(request, length) for length in lengths]

@@ -115,9 +115,17 @@ def faser(times: Durations, luck: AcceptedDraws, length: int, values: int, chunk
 
 
 def simulate(
-    times: Durations, curve: AcceptanceCurve, length: int, *, hit: float = 0.5, early: float = 0.5, group: int = 4,
-    chunks: int = 2, seed: int = 0, values: int = _VALUES,
-) -> list[Simulated]:  # fmt: skip
+    times: Durations,
+    curve: AcceptanceCurve,
+    length: int,
+    *,
+    hit: float = 0.5,
+    early: float = 0.5,
+    group: int = 4,
+    chunks: int = 2,
+    seed: int = 0,
+    values: int = _VALUES,
+) -> list[Simulated]:
     """Return all schedules on the same costs and acceptance, ordinary rounds first. The arguments are those of
     `mirror`, `easyspec` and `faser`; each simulation emits `values` values."""
     plain = times.verify(0)
@@ -132,11 +140,23 @@ def simulate(
     lines = (
         ("draft, then verify", 1, rounds(), "one device"),
         ("PEARL", 2, pearl(times, AcceptedDraws(curve, seed), length, values), "drafter and target on a device each"),
-        ("Mirror-SD", 2, mirror(times, AcceptedDraws(curve, seed), length, values, hit, early),
-         f"exit after {early:.0%} of the pass, branch available {hit:.0%} of the time"),
-        ("EasySpec", group, easyspec(times, AcceptedDraws(curve, seed), length, values, group),
-         f"{group} drafter layers at once, unchanged acceptance"),
-        ("FASER", 1, faser(times, AcceptedDraws(curve, seed), length, values, chunks),
-         f"{chunks} chunks, drafting and judging overlap freely"),
-    )  # fmt: skip
+        (
+            "Mirror-SD",
+            2,
+            mirror(times, AcceptedDraws(curve, seed), length, values, hit, early),
+            f"exit after {early:.0%} of the pass, branch available {hit:.0%} of the time",
+        ),
+        (
+            "EasySpec",
+            group,
+            easyspec(times, AcceptedDraws(curve, seed), length, values, group),
+            f"{group} drafter layers at once, unchanged acceptance",
+        ),
+        (
+            "FASER",
+            1,
+            faser(times, AcceptedDraws(curve, seed), length, values, chunks),
+            f"{chunks} chunks, drafting and judging overlap freely",
+        ),
+    )
     return [Simulated(name, devices, seconds, plain / seconds, note) for name, devices, seconds, note in lines]

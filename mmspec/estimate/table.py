@@ -49,27 +49,39 @@ class EstimateTable:
         device = costs.device
         return {
             "label": NOT_MEASURED,
-            "model": costs.target.name, "drafter": costs.drafter.name, "device": device.name, "title": device.title,
+            "model": costs.target.name,
+            "drafter": costs.drafter.name,
+            "device": device.name,
+            "title": device.title,
             "source": device.source,
             "assumed": None if device.products else {"bandwidth_share": BANDWIDTH_SHARE, "flops_share": FLOPS_SHARE},
             "acceptance": {"chances": list(costs.curve.chances), "source": costs.curve.source},
             "request": asdict(self.request),
             "weights_bytes": costs.target.weight_bytes(self.request.dtype),
-            "kv_bytes_per_token": costs.target.kv_bytes(1, self.request.dtype) - costs.target.kv_bytes(0, self.request.dtype),
+            "kv_bytes_per_token": costs.target.kv_bytes(1, self.request.dtype)
+            - costs.target.kv_bytes(0, self.request.dtype),
             "flops_per_token": costs.target.pass_work(1, 0, self.request.dtype).total_flops,
-            "calls_per_pass": costs.target.calls, "fits": self.fits, "stops": self.stops,
+            "calls_per_pass": costs.target.calls,
+            "fits": self.fits,
+            "stops": self.stops,
             "chosen": self.chosen.record(),
             "lengths": [estimate.record() for estimate in self.lengths],
             "trees": [estimate.record() for estimate in self.trees],
             "batches": [{"batch": batch, **estimate.record()} for batch, estimate in self.batches],
             "schedules": [asdict(schedule) for schedule in self.schedules],
-        }  # fmt: skip
+        }
 
 
 def estimate_table(
-    costs: RoundCost, request: Request, *, length: int | None = None, nodes: int | None = None,
-    lengths: Sequence[int] = LENGTHS, trees: Sequence[int] = TREES, batches: Sequence[int] = BATCHES,
-) -> EstimateTable:  # fmt: skip
+    costs: RoundCost,
+    request: Request,
+    *,
+    length: int | None = None,
+    nodes: int | None = None,
+    lengths: Sequence[int] = LENGTHS,
+    trees: Sequence[int] = TREES,
+    batches: Sequence[int] = BATCHES,
+) -> EstimateTable:
     """Return the estimates around a request. `length`, the levels of its draft, is by default the fastest of `lengths`
     and `trees`; `nodes` are by default those of a chain."""
     offered = tuple(trees) if costs.drafter.tree else ()
@@ -81,9 +93,14 @@ def estimate_table(
     by_tree = [costs.estimate(request, chosen.length, size) for size in offered if size > chosen.length]
     by_batch = [(batch, costs.best(costs.with_batch(request, batch), lengths, offered)) for batch in batches]
     return EstimateTable(
-        costs, request, chosen, [costs.estimate(request, n) for n in lengths], by_tree, by_batch,
+        costs,
+        request,
+        chosen,
+        [costs.estimate(request, n) for n in lengths],
+        by_tree,
+        by_batch,
         _simulated(costs, request, chosen),
-    )  # fmt: skip
+    )
 
 
 def _simulated(costs: RoundCost, request: Request, chosen: Estimate) -> list[Simulated]:

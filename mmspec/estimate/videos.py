@@ -66,9 +66,18 @@ class BlockEstimate:
 
 
 def estimate_video(
-    device: Device, target: BlockModel, drafter: BlockModel, accepted: float, *, blocks: int = BLOCKS, passes: int = PASSES,
-    latents: tuple[int, int, int] = (3, 60, 104), window: int = 2, reward: float = 0.0, dtype: str = "bfloat16",
-) -> BlockEstimate:  # fmt: skip
+    device: Device,
+    target: BlockModel,
+    drafter: BlockModel,
+    accepted: float,
+    *,
+    blocks: int = BLOCKS,
+    passes: int = PASSES,
+    latents: tuple[int, int, int] = (3, 60, 104),
+    window: int = 2,
+    reward: float = 0.0,
+    dtype: str = "bfloat16",
+) -> BlockEstimate:
     """Return the seconds of a video, whose first and rejected blocks the target draws. `accepted` is the share of
     drafts that the reward accepts; `passes` are those of a block. `latents` are frames, rows and columns of a block: 3
     frames of 832 x 480 pixels. `window` earlier blocks are visible; `reward` is the seconds of scoring a block."""

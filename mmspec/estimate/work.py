@@ -25,8 +25,13 @@ class Work:
         products = dict(self.products)
         for shape, count in other.products.items():
             products[shape] = products.get(shape, 0.0) + count
-        return Work(products, self.flops + other.flops, self.moved + other.moved, self.calls + other.calls,
-                    self.views + other.views)  # fmt: skip
+        return Work(
+            products,
+            self.flops + other.flops,
+            self.moved + other.moved,
+            self.calls + other.calls,
+            self.views + other.views,
+        )
 
     def __mul__(self, times: float) -> Work:
         products = {shape: times * count for shape, count in self.products.items()}

@@ -33,8 +33,9 @@ def refuse_options(name: str, options: Mapping[str, Any], known: list[str]) -> N
     for option, value in options.items():
         if option not in known:
             allowed = ", ".join(f"--{one}" for one in known) or "none of its own"
-            raise ValueError(f"--{option}: expected options that --decoding {name} takes ({allowed}), got {value!r}, leave it "
-                             "out")  # fmt: skip
+            raise ValueError(
+                f"--{option}: expected options that --decoding {name} takes ({allowed}), got {value!r}, leave it out"
+            )
 
 
 def check_needs(part: str, text: str, domain: Domain, models: str) -> None:

@@ -73,13 +73,17 @@ def video_kind(model: str, option: str = "--model") -> str:
         )
     class_name = _pipeline_class(Path(model))
     if class_name in DIFFUSERS_PIPELINES:
-        raise ValueError(f"{option}: expected a pipeline that save_pretrained of mmspec wrote, got diffusers' {class_name} in "
-                         f"{model!r}, load it with diffusers and pass it to mmspec.video.from_diffusers")  # fmt: skip
+        raise ValueError(
+            f"{option}: expected a pipeline that save_pretrained of mmspec wrote, got diffusers' {class_name} in "
+            f"{model!r}, load it with diffusers and pass it to mmspec.video.from_diffusers"
+        )
     return BLOCKS if class_name == VIDEO_PIPELINE else CODES
 
 
 def zoo_part(name: str, option: str = "--model") -> object:
     if not in_zoo(name):
-        raise ValueError(f"{option}: expected weights of the zoo's {name}, got none yet, run `mmspec zoo build {name}` or "
-                         "name something else")  # fmt: skip
+        raise ValueError(
+            f"{option}: expected weights of the zoo's {name}, got none yet, run `mmspec zoo build {name}` or "
+            "name something else"
+        )
     return zoo.load(name)

@@ -129,10 +129,13 @@ class ObjectsDrawn:
         self.judge, self.hash = zoo.load("image_judge"), files_digest([folder_of("image_judge")])
 
     def __call__(self, outputs: Sequence[Image.Image], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
-        return np.array([
-            self.judge.agreement([image], [one.text]) if named_objects(one.text) else np.nan
-            for image, one in zip(outputs, prompts, strict=True)
-        ], dtype=np.float64)  # fmt: skip
+        return np.array(
+            [
+                self.judge.agreement([image], [one.text]) if named_objects(one.text) else np.nan
+                for image, one in zip(outputs, prompts, strict=True)
+            ],
+            dtype=np.float64,
+        )
 
 
 class PictureDomain(Domain):

@@ -30,8 +30,11 @@ def picture_files(folder: Path) -> list[Path]:
     files = [file for file in sorted(folder.iterdir()) if file.is_file() and not file.name.startswith(".")]
     if unread := [file.name for file in files if file.suffix.lower() in _UNREAD]:
         more = f" and {len(unread) - 5} more" if len(unread) > 5 else ""
-        warn(f"{folder}: expected pictures in PNG, JPEG or WebP, got {', '.join(unread[:5])}{more}; they are left out, save "
-             "them as PNG", stacklevel=2)  # fmt: skip
+        warn(
+            f"{folder}: expected pictures in PNG, JPEG or WebP, got {', '.join(unread[:5])}{more}; they are left out, save "
+            "them as PNG",
+            stacklevel=2,
+        )
     return [file for file in files if file.suffix.lower() in SUFFIXES]
 
 
@@ -220,8 +223,10 @@ def _request_parts(
     else:
         request = request_in(where, record)
         if len(request.turns) > 1:
-            raise ValueError(f"{where}: expected a question and its answer in {forms[0]}, got {len(request.turns)} turns "
-                             "before the answer; write the user's texts as turns, which the model answers")  # fmt: skip
+            raise ValueError(
+                f"{where}: expected a question and its answer in {forms[0]}, got {len(request.turns)} turns "
+                "before the answer; write the user's texts as turns, which the model answers"
+            )
         turns, shown, own = (request.turns[0][1],), request.images, request.answer
     if own is not None and answers:
         raise ValueError(f"{where}: expected one of answer and answers, got two answers; keep one of them")

@@ -49,8 +49,10 @@ class SizingFit:
         error."""
         for name, value, (least, most) in (("parameters", parameters, self.sizes), ("data", data, self.data)):
             if not least / _REACH <= value <= most * _REACH:
-                raise ValueError(f"{name}: expected {least / _REACH:.3g} to {most * _REACH:.3g}, at most 4 times beyond the "
-                                 f"measured drafters, got {value:.3g}; measure a drafter of that size")  # fmt: skip
+                raise ValueError(
+                    f"{name}: expected {least / _REACH:.3g} to {most * _REACH:.3g}, at most 4 times beyond the "
+                    f"measured drafters, got {value:.3g}; measure a drafter of that size"
+                )
         return max(self.base + self.by_data * log(data) + self.by_size * log(parameters), 1.0)
 
     def best_size(
@@ -86,9 +88,11 @@ def fit_sizes(drafters: Sequence[SizedDrafter], seed: int = 0) -> SizingFit:
     names = ("base", "by_data", "by_size")
     sizes, data = ([getattr(one, name) for one in drafters] for name in ("parameters", "data"))
     return SizingFit(
-        *fit.tolist(), {name: (low[n], high[n]) for n, name in enumerate(names)},
-        (min(sizes), max(sizes)), (min(data), max(data)),
-    )  # fmt: skip
+        *fit.tolist(),
+        {name: (low[n], high[n]) for n, name in enumerate(names)},
+        (min(sizes), max(sizes)),
+        (min(data), max(data)),
+    )
 
 
 def _solved(rows: Tensor, lengths: Tensor, varies: Tensor) -> Tensor:

@@ -170,10 +170,13 @@ def image_model_records() -> list[dict]:
     """Return a record per image model class of transformers: its published sampler, and its tests."""
     heads = ("image model", "guidance", "top-k", "size", "pixels", "tested by")
     sizes, pixels = {True: "chosen", False: "fixed"}, {True: "yes", False: "codes only"}
-    return records_of(heads, (
-        (one.name, one.guidance_scale, one.top_k, sizes[bool(one.sized)], pixels[bool(one.pixels)], one.tested)
-        for one in image_models()
-    ))  # fmt: skip
+    return records_of(
+        heads,
+        (
+            (one.name, one.guidance_scale, one.top_k, sizes[bool(one.sized)], pixels[bool(one.pixels)], one.tested)
+            for one in image_models()
+        ),
+    )
 
 
 def law_of(row: DrafterRow) -> str:
@@ -185,10 +188,13 @@ def law_of(row: DrafterRow) -> str:
 
 def drafter_records() -> list[dict]:
     """Return a record per drafter: its drafts and the training it needs."""
-    return records_of(("drafter", "drafts", "shapes", "needs training", "in the zoo"), (
-        (row.name, row.about, ", ".join(drafts.shape for drafts in row.drafts), row.training, row.zoo)
-        for row in drafter_rows()
-    ))  # fmt: skip
+    return records_of(
+        ("drafter", "drafts", "shapes", "needs training", "in the zoo"),
+        (
+            (row.name, row.about, ", ".join(drafts.shape for drafts in row.drafts), row.training, row.zoo)
+            for row in drafter_rows()
+        ),
+    )
 
 
 def rule_records() -> list[dict]:

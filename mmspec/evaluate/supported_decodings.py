@@ -41,17 +41,33 @@ def _continuous_rows() -> list[tuple[str, str, str, object, str]]:
         (MASKED, "head time", "--decoding head", ScheduledSteps(head_sampling=HeadSampling(8)), _HEAD),
         (MASKED, "CSpD", "--decoding cspd", TrajectoryRatio(Relaxation()), _RATIO),
         (MASKED, "CSpD, own draws", "--decoding cspd --tolerance 0", OwnWithin(0.0), _BITS),
-        (MASKED, "CSpD, own draws", "--decoding cspd --tolerance 1", OwnWithin(1.0), "verdicts on windows made by hand"),
-        (MASKED, "annealed heads (DiSA)", "HeadSampling(annealing=Annealing())",
-         ScheduledSteps(head_sampling=HeadSampling(1, Annealing())), _SCHEDULE),
+        (
+            MASKED,
+            "CSpD, own draws",
+            "--decoding cspd --tolerance 1",
+            OwnWithin(1.0),
+            "verdicts on windows made by hand",
+        ),
+        (
+            MASKED,
+            "annealed heads (DiSA)",
+            "HeadSampling(annealing=Annealing())",
+            ScheduledSteps(head_sampling=HeadSampling(1, Annealing())),
+            _SCHEDULE,
+        ),
         (MASKED, "checkerboard (GtR)", "ScheduledSteps(reconstruct=1)", ScheduledSteps(reconstruct=1), _SCHEDULE),
         (MASKED, "cached null branch (LazyMAR)", "ScheduledSteps(lazy=Lazy())", ScheduledSteps(lazy=Lazy()), _SCHEDULE),
-        (MASKED, "cached tokens (LazyMAR)", "ScheduledSteps(lazy=Lazy(tokens=0.1))",
-         ScheduledSteps(lazy=Lazy(tokens=0.1)), _BY_HAND),
+        (
+            MASKED,
+            "cached tokens (LazyMAR)",
+            "ScheduledSteps(lazy=Lazy(tokens=0.1))",
+            ScheduledSteps(lazy=Lazy(tokens=0.1)),
+            _BY_HAND,
+        ),
         (CAUSAL, "plain", "--decoding ar", resolve("exact", greedy=False), _CAUSAL),
         (CAUSAL, "head time", "--decoding head", HeadSampling(8), _HEAD),
         *((CAUSAL, "small model", f"--decoding small --rule {name}", rule, _SHARED) for name, rule in gaussians),
-    ]  # fmt: skip
+    ]
 
 
 def continuous_records() -> list[dict]:

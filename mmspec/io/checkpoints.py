@@ -34,20 +34,32 @@ def load_model(kind: type, source: str | Path, *, local: bool = True, dtype: Any
         elif local:
             _check_folder(kind, Path(source))
         model, loading = kind.from_pretrained(
-            where, dtype=dtype, local_files_only=local, trust_remote_code=False, use_safetensors=True,
-            ignore_mismatched_sizes=True, output_loading_info=True, **how,
-        )  # fmt: skip
+            where,
+            dtype=dtype,
+            local_files_only=local,
+            trust_remote_code=False,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **how,
+        )
     # no output depends on the number of training batches
     if lacking := sorted(name for name in loading["missing_keys"] if not name.endswith("num_batches_tracked")):
-        raise ValueError(f"{source}: expected all weights of a {type(model).__name__}, got no {abbreviated(lacking)}, "
-                         "which would be random; use the whole checkpoint")  # fmt: skip
+        raise ValueError(
+            f"{source}: expected all weights of a {type(model).__name__}, got no {abbreviated(lacking)}, "
+            "which would be random; use the whole checkpoint"
+        )
     if misfits := sorted(loading["mismatched_keys"]):
         names = [f"{name} of shape {tuple(got)} instead of {tuple(wanted)}" for name, got, wanted in misfits]
-        raise ValueError(f"{source}: expected weights in the shapes of the config, got {abbreviated(names)}; use the "
-                         "config the checkpoint was made with")  # fmt: skip
+        raise ValueError(
+            f"{source}: expected weights in the shapes of the config, got {abbreviated(names)}; use the "
+            "config the checkpoint was made with"
+        )
     if foreign := foreign_weights(loading["unexpected_keys"], model):
-        raise ValueError(f"{source}: expected the weights of the {type(model).__name__} that its config describes, got "
-                         f"{abbreviated(foreign)} too; use the config the checkpoint was made with")  # fmt: skip
+        raise ValueError(
+            f"{source}: expected the weights of the {type(model).__name__} that its config describes, got "
+            f"{abbreviated(foreign)} too; use the config the checkpoint was made with"
+        )
     return model.eval()
 
 
@@ -87,8 +99,10 @@ def _check_sizes(kind: type, config: Any, tensors: int, held: int, source: str |
 
     count = sum(parameter.numel() for parameter in sketch(make, tensors, source).parameters())
     if count > _MOST_A_BYTE * held + _SPARE:
-        raise ValueError(f"{source}: expected the weights of its config, {count:,} numbers, got {held:,} bytes; use the "
-                         "config the checkpoint was made with")  # fmt: skip
+        raise ValueError(
+            f"{source}: expected the weights of its config, {count:,} numbers, got {held:,} bytes; use the "
+            "config the checkpoint was made with"
+        )
 
 
 def _check_folder(kind: type, folder: Path) -> None:
@@ -147,8 +161,10 @@ def _harmless(source: str | Path) -> Iterator[None]:
 def _error_text(error: Exception, source: str | Path) -> str:
     reason = " ".join(str(error).split())
     if "custom code" in reason or "execute code" in reason:
-        return (f"{source}: expected a model class of transformers, got a checkpoint that brings its own code, which is never "
-                "run; use a converted checkpoint")  # fmt: skip
+        return (
+            f"{source}: expected a model class of transformers, got a checkpoint that brings its own code, which is never "
+            "run; use a converted checkpoint"
+        )
     if not isinstance(error, ValueError | OSError):
         reason = f"{type(error).__name__}: {reason}"
     return f"{source}: expected files that transformers can read, got {reason!r}; check them"

@@ -127,8 +127,10 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             handle.seek(0)
-            raise ValueError(f"expected a folder that no other run is writing to, got {str(folder)!r}, which process "
-                             f"{handle.read() or 'unknown'} holds; wait for its end or choose another") from error  # fmt: skip
+            raise ValueError(
+                f"expected a folder that no other run is writing to, got {str(folder)!r}, which process "
+                f"{handle.read() or 'unknown'} holds; wait for its end or choose another"
+            ) from error
         with writing(folder / LOCK):
             handle.truncate(0)
             handle.write(str(os.getpid()))

@@ -48,8 +48,10 @@ class GgufFile:
         value = self.metadata.get(key)
         if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
             got = "none" if value is None else f"{value!r:.40}"
-            raise ValueError(f"{self.path}: expected the key {key} of type {kind.__name__} in the metadata, got {got}; "
-                             "convert the model to GGUF again")  # fmt: skip
+            raise ValueError(
+                f"{self.path}: expected the key {key} of type {kind.__name__} in the metadata, got {got}; "
+                "convert the model to GGUF again"
+            )
         return value
 
     def kinds(self) -> dict[str, int]:

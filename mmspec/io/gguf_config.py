@@ -28,11 +28,15 @@ def family_of(file: GgufFile) -> str:
     """Return the architecture of the model in a file, one of `FAMILIES`."""
     family = file.value("general.architecture", str)
     if family not in FAMILIES:
-        raise ValueError(f"{file.path}: expected a model of one of {', '.join(FAMILIES)}, got {family!r}; use transformers' "
-                         "own loader")  # fmt: skip
+        raise ValueError(
+            f"{file.path}: expected a model of one of {', '.join(FAMILIES)}, got {family!r}; use transformers' "
+            "own loader"
+        )
     if file.metadata.get("split.count", 1) != 1:
-        raise ValueError(f"{file.path}: expected a whole model, got one of {file.metadata['split.count']} files; merge them "
-                         "with llama-gguf-split --merge")  # fmt: skip
+        raise ValueError(
+            f"{file.path}: expected a whole model, got one of {file.metadata['split.count']} files; merge them "
+            "with llama-gguf-split --merge"
+        )
     return family
 
 
@@ -55,8 +59,9 @@ def config_of(file: GgufFile) -> Any:
         config = AutoConfig.for_model(**values)
     except Exception as error:  # configs check their values in many ways
         reason = " ".join(str(error).split())
-        raise ValueError(f"{file.path}: expected metadata that make a config, got {reason!r}; convert the model to GGUF "
-                         "again") from error  # fmt: skip
+        raise ValueError(
+            f"{file.path}: expected metadata that make a config, got {reason!r}; convert the model to GGUF again"
+        ) from error
     _scale_positions(config, file, family)
     return config
 
@@ -71,8 +76,10 @@ def _renamed(file: GgufFile, family: str) -> dict[str, Any]:
         prefix, _, rest = key.partition(".")
         if (name := tables.get(prefix, {}).get(rest)) is not None:
             if isinstance(value, list):
-                raise ValueError(f"{file.path}: expected one number for the key {key}, got a list for {len(value)} layers; "
-                                 "use transformers' own loader")  # fmt: skip
+                raise ValueError(
+                    f"{file.path}: expected one number for the key {key}, got a list for {len(value)} layers; "
+                    "use transformers' own loader"
+                )
             values[name] = value
     return values
 
@@ -89,8 +96,10 @@ def _scale_positions(config: Any, file: GgufFile, family: str) -> None:
     elif kind == "linear":
         rope.update(rope_type="linear", factor=float(file.value(f"{family}.rope.scaling.factor", float)))
     elif kind != "none":
-        raise ValueError(f"{file.path}: expected positions that are not scaled or scaled linearly, got {kind!r}; use a file "
-                         "of the model before its context was stretched")  # fmt: skip
+        raise ValueError(
+            f"{file.path}: expected positions that are not scaled or scaled linearly, got {kind!r}; use a file "
+            "of the model before its context was stretched"
+        )
 
 
 def _llama3_scaling(factors: np.ndarray, theta: float, width: int, file: GgufFile) -> dict[str, Any]:
@@ -101,8 +110,10 @@ def _llama3_scaling(factors: np.ndarray, theta: float, width: int, file: GgufFil
     share = np.clip((_TRAINED_LENGTH / length - _LOW) / (_HIGH - _LOW), 0, 1)
     expected = 1 / ((1 - share) / factor + share)
     if factors.shape != expected.shape or not np.allclose(factors, expected, rtol=1e-3):
-        raise ValueError(f"{file.path}: expected a tensor {ROPE_FACTORS} as Llama 3 has it, got other factors; use "
-                         "a checkpoint in safetensors")  # fmt: skip
+        raise ValueError(
+            f"{file.path}: expected a tensor {ROPE_FACTORS} as Llama 3 has it, got other factors; use "
+            "a checkpoint in safetensors"
+        )
     return {"rope_type": "llama3", "factor": factor, "low_freq_factor": _LOW, "high_freq_factor": _HIGH,
             "original_max_position_embeddings": _TRAINED_LENGTH}  # fmt: skip
 
@@ -116,8 +127,10 @@ def generation_config_of(file: GgufFile, config: Any) -> Any:
     ends = list(dict.fromkeys(token for token in ends if token is not None))
     for token in ends:
         if not isinstance(token, int) or not 0 <= token < config.vocab_size:
-            raise ValueError(f"{file.path}: expected tokens of a vocabulary of {config.vocab_size}, got {token!r}; convert "
-                             "the model to GGUF again")  # fmt: skip
+            raise ValueError(
+                f"{file.path}: expected tokens of a vocabulary of {config.vocab_size}, got {token!r}; convert "
+                "the model to GGUF again"
+            )
     if len(ends) > 1:
         generation.eos_token_id = ends
     return generation

@@ -52,15 +52,19 @@ def _tokenizer(file: GgufFile) -> Any:
     from transformers import PreTrainedTokenizerFast
 
     if (kind := file.value("tokenizer.ggml.model", str)) not in _TOKENIZERS:
-        raise ValueError(f"{file.path}: expected a tokenizer of type {' or '.join(_TOKENIZERS)}, got {kind!r}; use "
-                         "transformers' own loader")  # fmt: skip
+        raise ValueError(
+            f"{file.path}: expected a tokenizer of type {' or '.join(_TOKENIZERS)}, got {kind!r}; use "
+            "transformers' own loader"
+        )
     tokens = file.value("tokenizer.ggml.tokens", list)
     special = {}
     for name, key in _SPECIAL.items():
         number = file.metadata.get(f"tokenizer.ggml.{key}_token_id")
         if number is not None and not (isinstance(number, int) and 0 <= number < len(tokens)):
-            raise ValueError(f"{file.path}: expected tokens of a vocabulary of {len(tokens)}, got {number!r} for the key "
-                             f"tokenizer.ggml.{key}_token_id; convert the model to GGUF again")  # fmt: skip
+            raise ValueError(
+                f"{file.path}: expected tokens of a vocabulary of {len(tokens)}, got {number!r} for the key "
+                f"tokenizer.ggml.{key}_token_id; convert the model to GGUF again"
+            )
         special[name] = None if number is None else tokens[number]
     tokenizer = load_part(PreTrainedTokenizerFast, file.path.parent, gguf_file=file.path.name, **special)
     for name, token in special.items():  # older versions of transformers choose other tokens for some files
@@ -85,16 +89,22 @@ def parameter_names(file: GgufFile, model: nn.Module) -> dict[str, str]:
         elif not (parameter == _HEAD and model.config.tie_word_embeddings):
             missing.append(f"{name} ({parameter})")
     if missing:
-        raise ValueError(f"{file.path}: expected all tensors of a {type(model).__name__}, got no {abbreviated(missing)}; "
-                         "convert the model to GGUF again")  # fmt: skip
+        raise ValueError(
+            f"{file.path}: expected all tensors of a {type(model).__name__}, got no {abbreviated(missing)}; "
+            "convert the model to GGUF again"
+        )
     if unknown := sorted(present - names.keys() - {ROPE_FACTORS}):
-        raise ValueError(f"{file.path}: expected the tensors of a {type(model).__name__} alone, got {abbreviated(unknown)} "
-                         "too, which transformers has no place for; use another checkpoint")  # fmt: skip
+        raise ValueError(
+            f"{file.path}: expected the tensors of a {type(model).__name__} alone, got {abbreviated(unknown)} "
+            "too, which transformers has no place for; use another checkpoint"
+        )
     shapes = {tensor.name: tensor.shape for tensor in file.tensors}
     for name, parameter in names.items():
         if shapes[name] != (expected := tuple(model.get_parameter(parameter).shape)):
-            raise ValueError(f"{file.path}: expected a tensor {name} of shape {expected} by the metadata, got {shapes[name]}; "
-                             "convert the model to GGUF again")  # fmt: skip
+            raise ValueError(
+                f"{file.path}: expected a tensor {name} of shape {expected} by the metadata, got {shapes[name]}; "
+                "convert the model to GGUF again"
+            )
     # the order of the library's writer
     return dict(sorted(names.items(), key=lambda pair: pair[1]))
 

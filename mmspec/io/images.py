@@ -68,8 +68,10 @@ def check_images(pictures: object, name: str = "images") -> list[Image.Image]:
     H, W]. The error names the argument `name`."""
     is_stack = isinstance(pictures, np.ndarray | Tensor)
     if is_stack and pictures.ndim != 4:
-        raise ValueError(f"{name}: expected a list of pictures or a stack [N, H, W, C], got the shape "
-                         f"{list(pictures.shape)}; write {name}=[picture]")  # fmt: skip
+        raise ValueError(
+            f"{name}: expected a list of pictures or a stack [N, H, W, C], got the shape "
+            f"{list(pictures.shape)}; write {name}=[picture]"
+        )
     if not is_stack and (isinstance(pictures, str | bytes) or not isinstance(pictures, Sequence)):
         raise ValueError(f"{name}: expected a list of pictures, got {type(pictures).__name__}; write {name}=[picture]")
     return [check_image(picture, name) for picture in pictures]
@@ -84,8 +86,10 @@ def check_image(picture: object, name: str = "images") -> Image.Image:
         picture = _picture_of(picture, name)
     elif not isinstance(picture, Image.Image):
         got = repr(picture) if isinstance(picture, str | os.PathLike) else type(picture).__name__
-        raise ImageError(f"{name}: expected PIL images, arrays or tensors, got {got[:120]}; open a file with open_image of "
-                         "mmspec.io.images")  # fmt: skip
+        raise ImageError(
+            f"{name}: expected PIL images, arrays or tensors, got {got[:120]}; open a file with open_image of "
+            "mmspec.io.images"
+        )
     _check_size(name, picture.size, MAX_PIXELS, "shrink it")
     _check_mode(name, picture.mode)
     try:
@@ -121,11 +125,15 @@ def _picture_of(array: np.ndarray | Tensor, name: str) -> Image.Image:
     is_numeric = not array.is_complex() if isinstance(array, Tensor) else array.dtype.kind in "buif"
     is_picture = len(shape) == 2 or (len(shape) == 3 and (1 <= shape[0] <= 4 or 1 <= shape[2] <= 4))
     if not is_numeric or not is_picture:
-        raise ImageError(f"{name}: expected arrays of numbers in the shape [H, W, C] or [C, H, W], got {array.dtype} in the "
-                         f"shape {list(shape)}; pass one picture per item, or open a file with open_image")  # fmt: skip
+        raise ImageError(
+            f"{name}: expected arrays of numbers in the shape [H, W, C] or [C, H, W], got {array.dtype} in the "
+            f"shape {list(shape)}; pass one picture per item, or open a file with open_image"
+        )
     if len(shape) == 3 and max(shape[0], shape[2]) <= 4:
-        raise ImageError(f"{name}: expected an array with distinct rows and channels, got the shape {list(shape)}, which "
-                         "is ambiguous; pass a PIL image")  # fmt: skip
+        raise ImageError(
+            f"{name}: expected an array with distinct rows and channels, got the shape {list(shape)}, which "
+            "is ambiguous; pass a PIL image"
+        )
     has_channels_first = len(shape) == 3 and shape[2] > 4
     height, width = shape[1:] if has_channels_first else shape[:2]
     _check_size(name, (width, height), MAX_PIXELS, "shrink it")
@@ -134,8 +142,9 @@ def _picture_of(array: np.ndarray | Tensor, name: str) -> Image.Image:
             array = array.detach().cpu()
             array = (array.float() if array.is_floating_point() else array).numpy()
         except (RuntimeError, TypeError) as error:  # such as a meta or a sparse tensor
-            raise ImageError(f"{name}: expected a dense tensor with data, got {array.layout} on {array.device}; "
-                             "convert it") from error  # fmt: skip
+            raise ImageError(
+                f"{name}: expected a dense tensor with data, got {array.layout} on {array.device}; convert it"
+            ) from error
     if np.ma.is_masked(array):
         raise ImageError(f"{name}: expected arrays without a mask, got a masked array; fill it")
     array = np.asarray(array)
@@ -143,8 +152,10 @@ def _picture_of(array: np.ndarray | Tensor, name: str) -> Image.Image:
         array = rearrange(array, "c h w -> h w c")
     if array.ndim == 3 and array.shape[2] in (2, 4) and array.dtype.kind != "b":
         if array[..., -1].max() == 1 < array[..., :-1].max():
-            raise ImageError(f"{name}: expected colours and alpha of one range, got colours up to "
-                             f"{array[..., :-1].max():g} and alpha up to 1; scale the alpha")  # fmt: skip
+            raise ImageError(
+                f"{name}: expected colours and alpha of one range, got colours up to "
+                f"{array[..., :-1].max():g} and alpha up to 1; scale the alpha"
+            )
     levels = _eight_bits(array, name)
     return Image.fromarray(np.ascontiguousarray(levels[..., 0] if levels.shape[2:] == (1,) else levels))
 
@@ -163,8 +174,10 @@ def _eight_bits(values: np.ndarray, name: str) -> np.ndarray:
         return (values >> 8).astype(np.uint8)
     if low >= 0 and 1 < high <= _BRIGHTEST and not is_deep and not (is_float and (values % 1).any()):
         return values.astype(np.uint8)
-    raise ImageError(f"{name}: expected pixels from 0 to 255, floats from 0 to 1 or uint16 of 16 bits, got {values.dtype} "
-                     f"from {low:g} to {high:g}; convert them to uint8")  # fmt: skip
+    raise ImageError(
+        f"{name}: expected pixels from 0 to 255, floats from 0 to 1 or uint16 of 16 bits, got {values.dtype} "
+        f"from {low:g} to {high:g}; convert them to uint8"
+    )
 
 
 def _orientation(picture: Image.Image) -> int:

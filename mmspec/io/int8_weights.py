@@ -44,8 +44,10 @@ def restore_rows(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
             continue
         scale = stored[name + SCALE]
         if value.dim() < 2 or scale.shape != value.shape[:1]:
-            raise ValueError(f"{name}{SCALE}: expected a scale for each of {tuple(value.shape[:1])} rows, got "
-                             f"{tuple(scale.shape)}; save the weights again")  # fmt: skip
+            raise ValueError(
+                f"{name}{SCALE}: expected a scale for each of {tuple(value.shape[:1])} rows, got "
+                f"{tuple(scale.shape)}; save the weights again"
+            )
         state[name] = value.float() * scale.float().view(-1, *[1] * (value.dim() - 1))
     return state
 

@@ -129,8 +129,10 @@ def fill_from_state_dict(model: Module, weights: Mapping[str, Tensor], wide: str
 def check_weights(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
     """Refuse `weights` that do not belong to a module with the tensors `own`."""
     if wrong := mismatch(own, weights):
-        raise ValueError(f"sd: expected every published key in the shapes of the config, and no other, got {wrong}; pass the "
-                         "whole state dict and the config it was made with")  # fmt: skip
+        raise ValueError(
+            f"sd: expected every published key in the shapes of the config, and no other, got {wrong}; pass the "
+            "whole state dict and the config it was made with"
+        )
 
 
 def unwrap_state(state: Mapping[str, Any], wrappers: Sequence[str]) -> Mapping[str, Tensor]:
@@ -170,8 +172,10 @@ def unpickle(path: Path) -> Mapping[str, Any]:
             state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
     except Exception as error:  # the unpickler raises errors of many classes over other files
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(f"{path}: expected a pickled state dict of tensors, got a file that cannot be read as such "
-                         f"({reason}); check the file") from error  # fmt: skip
+        raise ValueError(
+            f"{path}: expected a pickled state dict of tensors, got a file that cannot be read as such "
+            f"({reason}); check the file"
+        ) from error
     if not isinstance(state, Mapping):
         raise ValueError(f"{path}: expected a state dict, got {type(state).__name__}; check the file")
     return state

@@ -156,13 +156,17 @@ def rotary_fields(config: Mapping[str, Any], rotations: Collection[str]) -> dict
         if not isinstance(rope, Mapping):
             raise ValueError(f"{name}: expected fields of rotary positions or null, got {rope!r}; correct the config")
         if any(isinstance(value, Mapping) for value in rope.values()):
-            raise ValueError(f"{name}: expected one kind of rotary positions, got those of {', '.join(map(str, rope))}; the "
-                             "drafter has one layer")  # fmt: skip
+            raise ValueError(
+                f"{name}: expected one kind of rotary positions, got those of {', '.join(map(str, rope))}; the "
+                "drafter has one layer"
+            )
         kind = "mrope" if "mrope_section" in rope else rope.get("rope_type", rope.get("type", "default"))
         if kind not in rotations:
             others = ", ".join(known for known in rotations if known in SCALED)
-            raise ValueError(f"{name}: expected plain rotary positions{f' or {others}' if others else ''}, got {kind!r}; a "
-                             "drafter here would rotate positions differently than in its training")  # fmt: skip
+            raise ValueError(
+                f"{name}: expected plain rotary positions{f' or {others}' if others else ''}, got {kind!r}; a "
+                "drafter here would rotate positions differently than in its training"
+            )
         partial[name] = rope.get("partial_rotary_factor")
         base = rope.get("rope_theta") or base
         if rope:

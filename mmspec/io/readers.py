@@ -85,8 +85,10 @@ def open_tensors(path: str | Path) -> Iterator[Any]:
         with safe_open(path, "pt") as file:
             yield file
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path}: expected safetensors, got a file that cannot be read ({error}); it may be cut off or "
-                         "a pickle, fetch or save it again") from error  # fmt: skip
+        raise ValueError(
+            f"{path}: expected safetensors, got a file that cannot be read ({error}); it may be cut off or "
+            "a pickle, fetch or save it again"
+        ) from error
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:

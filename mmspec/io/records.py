@@ -102,8 +102,10 @@ def request_in(place: str, record: Mapping[str, Any]) -> ParsedRequest:
             answer = turns.pop().text
     users = [turn for turn in turns if turn.role == "user"]
     if late := [turn for turn in turns if turn.images and turn is not (users or [None])[0]]:
-        raise ValueError(f"{place}: expected pictures in the user's first turn of {name}, got some in a later turn or in "
-                         f"that of the {late[0].role}; move them, or leave the record out")  # fmt: skip
+        raise ValueError(
+            f"{place}: expected pictures in the user's first turn of {name}, got some in a later turn or in "
+            f"that of the {late[0].role}; move them, or leave the record out"
+        )
     if not users or turns[-1].role != "user":
         raise ValueError(f"{place}: expected a user's turn before the answer in {name}, got none; complete it")
     if turns[turns[0].role == "system"].role != "user":
@@ -129,12 +131,16 @@ def _turns_in(place: str, field: str, value: Any) -> list[_ReadTurn]:
         names = ("from", "value") if isinstance(turn, dict) and "from" in turn else ("role", "content")
         if not isinstance(turn, dict) or set(turn) != set(names):
             got = ", ".join(sorted(turn)) if isinstance(turn, dict) else _short(turn)
-            raise ValueError(f"{place}: expected turns of role and content, or of from and value, in {field}, got {got}; "
-                             "correct them")  # fmt: skip
+            raise ValueError(
+                f"{place}: expected turns of role and content, or of from and value, in {field}, got {got}; "
+                "correct them"
+            )
         role = _ROLES.get(turn[names[0]]) if isinstance(turn[names[0]], str) else None
         if role is None:
-            raise ValueError(f"{place}: expected the roles {', '.join(_ROLES)} in {field}, got {turn[names[0]]!r:.60}; "
-                             "leave such turns out")  # fmt: skip
+            raise ValueError(
+                f"{place}: expected the roles {', '.join(_ROLES)} in {field}, got {turn[names[0]]!r:.60}; "
+                "leave such turns out"
+            )
         turns.append(_turn(place, field, role, turn[names[1]]))
     return turns
 
@@ -178,8 +184,10 @@ def _without_marks(place: str, field: str, text: str) -> tuple[str, int]:
     while (stripped := rest.strip()) != (rest := stripped.removeprefix(IMAGE_MARK).removesuffix(IMAGE_MARK)):
         pass
     if IMAGE_MARK in rest:
-        raise ValueError(f"{place}: expected pictures before the text in {field}, got {IMAGE_MARK} within it; move it to "
-                         "the beginning")  # fmt: skip
+        raise ValueError(
+            f"{place}: expected pictures before the text in {field}, got {IMAGE_MARK} within it; move it to "
+            "the beginning"
+        )
     return rest.strip(), count
 
 
@@ -187,8 +195,10 @@ def _shown(place: str, names: tuple[str, ...], marks: tuple[str | None, ...]) ->
     """Return the pictures of a request, of which the record names some beside the text and the text itself others."""
     open_marks = sum(name is None for name in marks)
     if open_marks and open_marks != len(names):
-        raise ValueError(f"{place}: expected a picture in images for each {IMAGE_MARK}, got {len(names)} for {open_marks}; "
-                         "make them match")  # fmt: skip
+        raise ValueError(
+            f"{place}: expected a picture in images for each {IMAGE_MARK}, got {len(names)} for {open_marks}; "
+            "make them match"
+        )
     if not open_marks:
         return names + tuple(marks)
     rest = iter(names)

@@ -28,8 +28,9 @@ def has_mp4_writer() -> bool:
 def write_video(frames: np.ndarray, out: Path, fps: float) -> None:
     """Write frames, uint8 [N, H, W, 3] with N above 0, to an .mp4 or .gif file."""
     if frames.ndim != 4 or frames.shape[-1] != 3 or frames.dtype != "uint8" or not len(frames):
-        raise ValueError(f"frames: expected uint8 [N, H, W, 3] with N >= 1, got {frames.dtype} {list(frames.shape)}; "
-                         "convert them")  # fmt: skip
+        raise ValueError(
+            f"frames: expected uint8 [N, H, W, 3] with N >= 1, got {frames.dtype} {list(frames.shape)}; convert them"
+        )
     (_write_mp4 if _suffix_of(out) == ".mp4" else _write_gif)(frames, out, fps)
 
 
@@ -47,8 +48,10 @@ def video_file(out: Path) -> tuple[Path, str | None]:
     if _suffix_of(out) == ".gif" or has_mp4_writer():
         return out, None
     other = out.with_suffix(".gif")
-    return other, (f"MP4 needs an ffmpeg with H.264 (libx264), which imageio-ffmpeg brings and which is not installed: "
-                   f'writing {other} instead of {out}; pip install "mmspec[video]"')  # fmt: skip
+    return other, (
+        f"MP4 needs an ffmpeg with H.264 (libx264), which imageio-ffmpeg brings and which is not installed: "
+        f'writing {other} instead of {out}; pip install "mmspec[video]"'
+    )
 
 
 def save_video(frames: np.ndarray, out: Path, fps: float) -> None:
@@ -86,8 +89,14 @@ def _write_mp4(frames: np.ndarray, out: Path, fps: float) -> None:
     with replacing(out) as path:
         command = [get_ffmpeg_exe(), "-y", "-v", "error", *source, *encoding, *layout, str(path)]
         # in a session of its own, so that Ctrl-C does not damage the file
-        done = subprocess.run(command, input=frames.tobytes(), check=False, capture_output=True,
-                              start_new_session=True, restore_signals=False)  # fmt: skip
+        done = subprocess.run(
+            command,
+            input=frames.tobytes(),
+            check=False,
+            capture_output=True,
+            start_new_session=True,
+            restore_signals=False,
+        )
         if done.returncode:
             _raise_ffmpeg_error(out, done.stderr.decode(errors="replace"))
 

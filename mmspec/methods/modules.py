@@ -35,8 +35,9 @@ def import_methods(name: str) -> tuple[MethodInfo, ...]:
         info for info in registered() if info.home not in before and not info.home.startswith(("mmspec.", *own))
     ]
     if not described:
-        raise ValueError(f"--import: expected a module that describes a method, got none in {name!r}; decorate a class with "
-                         "@method")  # fmt: skip
+        raise ValueError(
+            f"--import: expected a module that describes a method, got none in {name!r}; decorate a class with @method"
+        )
     for info in described:
         _check_name(info, known)
     _imported[str(Path(name).resolve()) if name.endswith(".py") else name] = None
@@ -49,15 +50,17 @@ def _of_name(name: str) -> ModuleType:
         return import_module(name)
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
-            raise ValueError(f"--import: expected a module or the path of a .py file, got {name!r}, which is not found; "
-                             "correct it") from error  # fmt: skip
+            raise ValueError(
+                f"--import: expected a module or the path of a .py file, got {name!r}, which is not found; correct it"
+            ) from error
         raise _failure(name, error) from error
 
 
 def _of_file(file: Path) -> ModuleType:
     if not file.is_file():
-        raise ValueError(f"--import: expected a module or the path of a .py file, got {str(file)!r}, which is not found; "
-                         "correct it")  # fmt: skip
+        raise ValueError(
+            f"--import: expected a module or the path of a .py file, got {str(file)!r}, which is not found; correct it"
+        )
     file, known = file.resolve(), sys.modules.get(file.stem)
     if known is not None:
         if getattr(known, "__file__", None) != str(file):
@@ -80,8 +83,10 @@ def _extend_path(folder: Path) -> None:
 
 
 def _failure(name: str, error: BaseException) -> ValueError:
-    return ValueError(f"--import: expected a module that can be imported, got {type(error).__name__} ({error}) in {name!r}; "
-                      "correct it")  # fmt: skip
+    return ValueError(
+        f"--import: expected a module that can be imported, got {type(error).__name__} ({error}) in {name!r}; "
+        "correct it"
+    )
 
 
 def _check_name(own: MethodInfo, known: Iterable[MethodInfo]) -> None:
@@ -92,5 +97,7 @@ def _check_name(own: MethodInfo, known: Iterable[MethodInfo]) -> None:
             and other.home != own.home
             and {*other.domains} & {*own.domains}
         ):
-            raise ValueError(f"--import: expected a name that no other {own.kind} has, got {own.name!r}, which is that of "
-                             f"{other.home}; rename the method")  # fmt: skip
+            raise ValueError(
+                f"--import: expected a name that no other {own.kind} has, got {own.name!r}, which is that of "
+                f"{other.home}; rename the method"
+            )

@@ -90,10 +90,20 @@ class MethodInfo:
 
     def record(self) -> dict[str, Any]:
         """Return the description as a JSON object without empty fields."""
-        fields = {"name": self.name, "domains": list(self.domains), "kind": self.kind, "title": self.title,
-                  "exact": self.exact, "about": self.about, "home": self.home, "paper": self.paper,
-                  "needs": list(self.needs), "settings": [setting.record() for setting in self.settings],
-                  "aliases": list(self.aliases), "facts": dict(self.facts)}  # fmt: skip
+        fields = {
+            "name": self.name,
+            "domains": list(self.domains),
+            "kind": self.kind,
+            "title": self.title,
+            "exact": self.exact,
+            "about": self.about,
+            "home": self.home,
+            "paper": self.paper,
+            "needs": list(self.needs),
+            "settings": [setting.record() for setting in self.settings],
+            "aliases": list(self.aliases),
+            "facts": dict(self.facts),
+        }
         return {name: value for name, value in fields.items() if value not in ("", [], {})}
 
     @classmethod
@@ -114,9 +124,19 @@ Made = TypeVar("Made", bound=Callable[..., Any])
 
 
 def method(
-    name: str, *, domain: Domain | tuple[Domain, ...], kind: Kind, title: str, exact: bool, about: str, paper: str = "",
-    needs: tuple[str, ...] = (), aliases: tuple[str, ...] = (), takes: Callable[..., Any] | None = None, **facts: Any,
-) -> Callable[[Made], Made]:  # fmt: skip
+    name: str,
+    *,
+    domain: Domain | tuple[Domain, ...],
+    kind: Kind,
+    title: str,
+    exact: bool,
+    about: str,
+    paper: str = "",
+    needs: tuple[str, ...] = (),
+    aliases: tuple[str, ...] = (),
+    takes: Callable[..., Any] | None = None,
+    **facts: Any,
+) -> Callable[[Made], Made]:
     """Return a decorator that registers a class as a method; see `MethodInfo` for the arguments. `takes` is the
     callable whose arguments are the settings, where this is not the constructor.
 

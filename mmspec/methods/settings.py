@@ -64,8 +64,15 @@ class MethodSetting:
     def record(self) -> dict[str, Any]:
         """Return the setting as a JSON object without fields that have their usual value."""
         default = str(self.default) if isinstance(self.default, float) and math.isinf(self.default) else self.default
-        fields = {"name": self.name, "type": self.type, "default": default, "about": self.about,
-                "choices": list(self.choices), "optional": self.optional, "required": self.required}  # fmt: skip
+        fields = {
+            "name": self.name,
+            "type": self.type,
+            "default": default,
+            "about": self.about,
+            "choices": list(self.choices),
+            "optional": self.optional,
+            "required": self.required,
+        }
         usual = {"default": None, "about": "", "choices": [], "optional": False, "required": False}
         return {
             name: value

@@ -34,8 +34,10 @@ class MethodCall:
 
     def make(self, parts: MethodParts | None = None) -> Any:
         if self.weights and not self.method.needs:
-            raise ValueError(f"{self.method.kind} {self.method.name!r}: expected no weights, since it needs none, got "
-                             f"@{self.weights}; leave them out")  # fmt: skip
+            raise ValueError(
+                f"{self.method.kind} {self.method.name!r}: expected no weights, since it needs none, got "
+                f"@{self.weights}; leave them out"
+            )
         if self.weights:
             parts = WeightsParts(ModelParts() if parts is None else parts, self.method.needs[0], self.weights)
         try:

@@ -28,8 +28,10 @@ def load_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer |
     own, shapes = _saved_tensors(module), read_shapes(path)
     stored = {name.removeprefix("model."): value for name, value in shapes.items() if name.startswith("model.")}
     if wrong := mismatch(dict(own), stored):
-        raise ValueError(f"{path}: expected the state of this module, got a state with {wrong}; train with the settings "
-                         "it was written with, or start over")  # fmt: skip
+        raise ValueError(
+            f"{path}: expected the state of this module, got a state with {wrong}; train with the settings "
+            "it was written with, or start over"
+        )
     moments = _moments(path, list(shapes))
     _check_moments(path, moments, optimizer)
     with open_tensors(path) as file:
@@ -64,13 +66,17 @@ def _check_moments(path: Path, moments: dict[int, dict[str, Tensor]], optimizer:
     for number, fields in moments.items():
         if (number < hidden) != ("momentum" in fields):
             names = ("Muon", "AdamW") if number < hidden else ("AdamW", "Muon")
-            raise ValueError(f"{path}: expected moments of {names[0]} for parameter {number}, got {names[1]}'s; train with "
-                             "the settings they were written with, or start over")  # fmt: skip
+            raise ValueError(
+                f"{path}: expected moments of {names[0]} for parameter {number}, got {names[1]}'s; train with "
+                "the settings they were written with, or start over"
+            )
         own = parameters[number].shape if number < len(parameters) else None
         for field, value in fields.items():
             if own is None or value.dim() and value.shape != own:  # the step count is a scalar
-                raise ValueError(f"{path}: expected moments of shape {own and tuple(own)} for parameter {number}, got "
-                                 f"{tuple(value.shape)} as {field}; start over")  # fmt: skip
+                raise ValueError(
+                    f"{path}: expected moments of shape {own and tuple(own)} for parameter {number}, got "
+                    f"{tuple(value.shape)} as {field}; start over"
+                )
 
 
 def _saved_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:

@@ -19,8 +19,16 @@ class Muon(torch.optim.AdamW):
     """AdamW with orthogonalised updates for hidden matrices, float [M, N] each. `weight_decay` and `momentum` are those
     of the matrices, `gain` their learning rate in units of `lr`; `groups`, `lr` and `betas` are AdamW's."""
 
-    def __init__(self, matrices: Iterable[Tensor], weight_decay: float, groups: list[dict[str, Any]], lr: float, gain: float,
-                 betas: tuple[float, float], momentum: float = 0.95) -> None:  # fmt: skip
+    def __init__(
+        self,
+        matrices: Iterable[Tensor],
+        weight_decay: float,
+        groups: list[dict[str, Any]],
+        lr: float,
+        gain: float,
+        betas: tuple[float, float],
+        momentum: float = 0.95,
+    ) -> None:
         hidden = {"params": list(matrices), "gain": gain, "momentum": momentum, "weight_decay": weight_decay}
         super().__init__([hidden, *groups], lr=lr, betas=betas, fused=True)
 

@@ -25,8 +25,14 @@ def pareto_tab(page: PageContext) -> None:
     names = known_runs(page.runs)
     gr.Markdown("Quality against speed of a run of `mmspec evaluate`, with the plots of `mmspec report`.")
     with gr.Row(equal_height=False, elem_classes="mm-seed"):
-        name = gr.Dropdown(names, value=names[0] if names else None, label="Run", allow_custom_value=True, scale=3,
-                           elem_id=f"{PARETO_ID}-run-name")  # fmt: skip
+        name = gr.Dropdown(
+            names,
+            value=names[0] if names else None,
+            label="Run",
+            allow_custom_value=True,
+            scale=3,
+            elem_id=f"{PARETO_ID}-run-name",
+        )
         show = gr.Button("Show", variant="primary", elem_id=f"{PARETO_ID}-run", scale=1, min_width=100)
         again = gr.Button("Update the list", scale=1, min_width=100)
     line = status_line(PARETO_ID)
@@ -34,8 +40,16 @@ def pareto_tab(page: PageContext) -> None:
         "" if names else f'<p class="mm-note">{escape(NO_RUNS)}</p>', container=False, elem_id=f"{PARETO_ID}-plots"
     )
     again.click(small_handler(lambda: gr.update(choices=known_runs(page.runs))), outputs=name, **QUIET)
-    show.click(_pareto_handler(page), name, [line, view], api_name="pareto", show_progress="hidden", concurrency_id="reading",
-               concurrency_limit=1, **UNCHECKED)  # fmt: skip
+    show.click(
+        _pareto_handler(page),
+        name,
+        [line, view],
+        api_name="pareto",
+        show_progress="hidden",
+        concurrency_id="reading",
+        concurrency_limit=1,
+        **UNCHECKED,
+    )
 
 
 def _pareto_handler(page: PageContext) -> Any:
@@ -87,12 +101,19 @@ def _inputs(entry: Any) -> tuple[HandlerInput, ...]:
 
 def theme() -> gr.Theme:
     """Return the theme, with fonts of the visitor's own system, so that the page fetches nothing from elsewhere."""
-    plain = {f"block_{part}_{field}{mode}": value for part in ("title", "label") for mode in ("", "_dark")
-             for field, value in (("background_fill", "none"), ("text_color", "*body_text_color"))}  # fmt: skip
+    plain = {
+        f"block_{part}_{field}{mode}": value
+        for part in ("title", "label")
+        for mode in ("", "_dark")
+        for field, value in (("background_fill", "none"), ("text_color", "*body_text_color"))
+    }
     backgrounds = {"background_fill_primary": "*neutral_50", "background_fill_secondary": "white"}
     # white text on buttons has a contrast of at least 4.5 to 1, pointed at or not
-    buttons = {f"button_primary_background_fill{state}{mode}": hue for mode in ("", "_dark")
-               for state, hue in (("", "*primary_600"), ("_hover", "*primary_700"))}  # fmt: skip
+    buttons = {
+        f"button_primary_background_fill{state}{mode}": hue
+        for mode in ("", "_dark")
+        for state, hue in (("", "*primary_600"), ("_hover", "*primary_700"))
+    }
     buttons["checkbox_label_background_fill_selected"] = "*primary_600"
     return gr.themes.Soft(font=FONT, font_mono=MONO, primary_hue="blue", neutral_hue="slate").set(
         **plain, **buttons, **backgrounds

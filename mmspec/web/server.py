@@ -84,13 +84,27 @@ def _launch(app: Any, gate: RequestGate, limits: Limits, host: str, port: int | 
 
     try:
         _, address, _ = app.launch(
-            server_name=host, server_port=port, prevent_thread_lock=True, share=False, quiet=True, show_error=False,
-            inbrowser=False, max_file_size=limits.file_bytes, max_threads=8, allowed_paths=[], strict_cors=True,
-            enable_monitoring=False, mcp_server=False, ssr_mode=False, pwa=False, footer_links=[],
+            server_name=host,
+            server_port=port,
+            prevent_thread_lock=True,
+            share=False,
+            quiet=True,
+            show_error=False,
+            inbrowser=False,
+            max_file_size=limits.file_bytes,
+            max_threads=8,
+            allowed_paths=[],
+            strict_cors=True,
+            enable_monitoring=False,
+            mcp_server=False,
+            ssr_mode=False,
+            pwa=False,
+            footer_links=[],
             app_kwargs={"lifespan": behind_the_gate, "docs_url": None, "redoc_url": None, "openapi_url": None},
-            theme=theme(), css_paths=[STATIC / "style.css"],
+            theme=theme(),
+            css_paths=[STATIC / "style.css"],
             _frontend=False,  # else gradio requests the page itself, and fails after three seconds
-        )  # fmt: skip
+        )
     except OSError as error:
         used = "7860 to 7959, all in use" if port is None else f"{port}, which is in use"
         raise ValueError(f"--port: expected a port of {host} that is free, got {used}, name another") from error

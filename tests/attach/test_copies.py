@@ -57,12 +57,14 @@ def cloudpickled(model: nn.Module) -> nn.Module:
 
 
 TRAVELS: dict[str, Callable[[Any], Any]] = {
-    **{f"pickle {protocol}": partial(lambda obj, protocol: unpickled(pickle.dumps(obj, protocol)), protocol=protocol)
-       for protocol in (2, 5)},
+    **{
+        f"pickle {protocol}": partial(lambda obj, protocol: unpickled(pickle.dumps(obj, protocol)), protocol=protocol)
+        for protocol in (2, 5)
+    },
     "torch.save": saved,
     "cloudpickle": cloudpickled,
     "copy": copy.copy,
-}  # fmt: skip
+}
 DRAFTERS: dict[str, Callable[[], Any]] = {
     "none": lambda: None,
     "lookup": PromptLookup,

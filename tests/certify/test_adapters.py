@@ -88,9 +88,15 @@ def padded(accepted: Tensor, following: Tensor, tokens: Tensor) -> Tensor:
 @pytest.mark.parametrize("right", (True, False))
 def test_vllm_is_called_as_it_is(monkeypatch: pytest.MonkeyPatch, right: bool) -> None:
     def rejection_sample(
-        draft_token_ids: Tensor, num_draft_tokens: list[int], max_spec_len: int, cu_num_draft_tokens: Tensor,
-        draft_probs: Tensor, target_probs: Tensor, bonus_token_ids: Tensor, sampling_metadata: SimpleNamespace,
-    ) -> Tensor:  # fmt: skip
+        draft_token_ids: Tensor,
+        num_draft_tokens: list[int],
+        max_spec_len: int,
+        cu_num_draft_tokens: Tensor,
+        draft_probs: Tensor,
+        target_probs: Tensor,
+        bonus_token_ids: Tensor,
+        sampling_metadata: SimpleNamespace,
+    ) -> Tensor:
         rows = len(num_draft_tokens)
         assert sampling_metadata.all_random and cu_num_draft_tokens.tolist() == [
             max_spec_len * (i + 1) for i in range(rows)
@@ -115,9 +121,14 @@ def test_a_vllm_that_asks_for_more_is_refused(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("right", (True, False))
 def test_flashinfer_is_called_as_it_is(monkeypatch: pytest.MonkeyPatch, right: bool) -> None:
     def chain_speculative_sampling(
-        draft_probs: Tensor, draft_token_ids: Tensor, target_probs: Tensor, deterministic: bool = True,
-        generator: object = None, seed: int | None = None, offset: int | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        draft_probs: Tensor,
+        draft_token_ids: Tensor,
+        target_probs: Tensor,
+        deterministic: bool = True,
+        generator: object = None,
+        seed: int | None = None,
+        offset: int | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         tokens = draft_token_ids.long()
         dice = torch.Generator().manual_seed(seed + offset)
         u = torch.rand(len(tokens), tokens.shape[1] + 1, generator=dice, dtype=torch.float64)

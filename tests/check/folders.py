@@ -56,8 +56,15 @@ def qwen3_8b(folder: Path) -> str:
     """The config of Qwen3-8B alone, in a folder of that name."""
     folder = folder.with_name("Qwen3-8B")
     folder.mkdir()
-    sizes = dict(hidden_size=4096, intermediate_size=12288, num_hidden_layers=36, num_attention_heads=32,
-                 num_key_value_heads=8, head_dim=128, vocab_size=151936)  # fmt: skip
+    sizes = dict(
+        hidden_size=4096,
+        intermediate_size=12288,
+        num_hidden_layers=36,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        head_dim=128,
+        vocab_size=151936,
+    )
     config = hf.Qwen3Config(**sizes, architectures=["Qwen3ForCausalLM"], dtype="bfloat16")
     (folder / "config.json").write_text(json.dumps(config.to_diff_dict() | {"architectures": ["Qwen3ForCausalLM"]}))
     return str(folder)

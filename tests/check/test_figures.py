@@ -24,8 +24,14 @@ from tests.check.folders import of_class
 from tests.vlm.classes.build import config_of, model_of
 from tests.vlm.tiny import tiny
 
-_CLASSES = ("Qwen3_5ForConditionalGeneration", "DeepseekV3ForCausalLM", "Gemma3ForCausalLM", "Lfm2ForCausalLM",
-            "GptOssForCausalLM", "OPTForCausalLM")  # fmt: skip
+_CLASSES = (
+    "Qwen3_5ForConditionalGeneration",
+    "DeepseekV3ForCausalLM",
+    "Gemma3ForCausalLM",
+    "Lfm2ForCausalLM",
+    "GptOssForCausalLM",
+    "OPTForCausalLM",
+)
 
 
 def kept(model: torch.nn.Module, tokens: int) -> tuple[int, int]:
@@ -33,8 +39,12 @@ def kept(model: torch.nn.Module, tokens: int) -> tuple[int, int]:
     ids = torch.arange(5, 5 + tokens)[None]
     layers = model(input_ids=ids, use_cache=True).past_key_values.layers
     slots = [getattr(layer, name, None) for layer in layers for name in ("keys", "values")]
-    states = [value for layer in layers for name in ("conv_states", "recurrent_states")
-              for value in (getattr(layer, name, None) or {}).values()]  # fmt: skip
+    states = [
+        value
+        for layer in layers
+        for name in ("conv_states", "recurrent_states")
+        for value in (getattr(layer, name, None) or {}).values()
+    ]
     return tuple(sum(one.nbytes for one in some if torch.is_tensor(one)) for some in (slots, states))
 
 

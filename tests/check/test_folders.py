@@ -69,9 +69,15 @@ def test_a_class_with_a_failed_proof_is_refused_with_the_difference(
 @pytest.mark.whole
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("t2i", "sjd, exact"), ("mar", "3 encoder, both ways"), ("car", "head, exact"), ("video", "mmspec video"),
-     ("video/tokens", "mmspec video"), ("c2i", "mmspec image LABEL --model c2i")],
-)  # fmt: skip
+    [
+        ("t2i", "sjd, exact"),
+        ("mar", "3 encoder, both ways"),
+        ("car", "head, exact"),
+        ("video", "mmspec video"),
+        ("video/tokens", "mmspec video"),
+        ("c2i", "mmspec image LABEL --model c2i"),
+    ],
+)
 def test_pipelines_of_the_zoo(name: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def unread(*args: object) -> None:
         raise AssertionError("weights were read")

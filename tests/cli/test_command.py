@@ -100,8 +100,11 @@ VERBS = {
 NAMED = list(commands(get_command(app)))
 
 
-@pytest.mark.parametrize(("path", "found"), [pair for pair in NAMED if pair[0] and not hasattr(pair[1], "commands")],
-                         ids=lambda value: " ".join(value) if isinstance(value, tuple) else "")  # fmt: skip
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [pair for pair in NAMED if pair[0] and not hasattr(pair[1], "commands")],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
 def test_help_texts_begin_with_a_verb_and_options_with_a_capital(path: tuple[str, ...], found) -> None:
     assert found.help.split()[0] in VERBS
     for one in found.params if path[0] != "bench" else ():  # options of benches are fields of their configs

@@ -13,8 +13,14 @@ from mmspec.cli import app
 
 pytestmark = pytest.mark.usefixtures("built_once")
 
-CONFIG = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2,
-          "num_attention_heads": 4, "vocab_size": 200}  # fmt: skip
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "vocab_size": 200,
+}
 
 
 def run(*arguments: object) -> Result:
@@ -46,8 +52,11 @@ def test_the_curves_are_drawn(folder: Path) -> None:
 
 
 def test_acceptance_comes_from_a_bench_its_records_or_a_paper(folder: Path) -> None:
-    rows = [{"key": "plain", "method": "plain", "accept_length": 1.0}, {"key": "a", "method": "A", "accept_length": 2.5},
-            {"key": "b", "method": "B", "accept_length": 2.0}]  # fmt: skip
+    rows = [
+        {"key": "plain", "method": "plain", "accept_length": 1.0},
+        {"key": "a", "method": "A", "accept_length": 2.5},
+        {"key": "b", "method": "B", "accept_length": 2.0},
+    ]
     bench, records, out = folder / "bench.json", folder / "records.jsonl", folder / "out.json"
     bench.write_text(json.dumps({"rows": rows}))
     lines = [

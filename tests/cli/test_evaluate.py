@@ -77,13 +77,22 @@ def test_a_part_reports_missing_samples_and_the_last_part_writes_the_report(made
         (("evaluate", "run", "--part", "2"), "--part: expected K/N such as 2/4, got '2', correct it"),
         (("evaluate", "run", "--model", "t2i", "--count", "0"), "--count: expected 1 to"),
         (("evaluate", "run", "--temperature", "warm"), "--temperature: expected numbers separated by commas"),
-        (("evaluate", "run", "--export", "magic=x"), "--export: expected geneval=DIR or dpg=DIR or vbench=DIR, got 'magic=x'"),
-        (("evaluate", "run", "--model", "t2i", "--engine", "slurm"), "--engine: expected one of local, ray, got 'slurm'"),
+        (
+            ("evaluate", "run", "--export", "magic=x"),
+            "--export: expected geneval=DIR or dpg=DIR or vbench=DIR, got 'magic=x'",
+        ),
+        (
+            ("evaluate", "run", "--model", "t2i", "--engine", "slurm"),
+            "--engine: expected one of local, ray, got 'slurm'",
+        ),
         (("evaluate", "run", "--model", "t2i", "--workers", "0"), "--workers: expected at least 1, got 0"),
         (("evaluate", "run", "--model", "t2i", "--extractor", "magic"), "--extractor: expected zoo, inception=FILE"),
-        (("evaluate", "run", "--model", "t2i", "--prompts", "coco=/nowhere.json"), "expected a JSON file, got none there"),
+        (
+            ("evaluate", "run", "--model", "t2i", "--prompts", "coco=/nowhere.json"),
+            "expected a JSON file, got none there",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_option_reports_one_usage_error(words: tuple, said: str) -> None:
     result = invoke(*words)
     assert result.exit_code == 2 and said in result.stderr and result.stderr.count("\n") == 1

@@ -88,15 +88,21 @@ def test_a_gguf_file_needs_no_kind_and_its_folder_is_an_argument_or_an_option(wh
     ("words", "sentence"),
     [
         (("tiny.gguf",), "OUT: expected one folder to write, as argument or as --out, got none"),
-        (("tiny.gguf", "a", "--out", "b"), "OUT: expected one folder to write, as argument or as --out, got 'a' and 'b'"),
+        (
+            ("tiny.gguf", "a", "--out", "b"),
+            "OUT: expected one folder to write, as argument or as --out, got 'a' and 'b'",
+        ),
         (("tiny.whl", "a"), "--kind: expected one of llamagen, mar, wan, reward, gguf, got none"),
         (("tiny.gguf", "a", "--heads", "2"), "--heads: expected another kind than gguf"),
         (("none.gguf", "a"), "none.gguf: expected a GGUF file, got none there"),
-        (("tiny.whl", "a", "--kind", "gguf"), "tiny.whl: expected a GGUF file, got a file that does not begin with GGUF"),
+        (
+            ("tiny.whl", "a", "--kind", "gguf"),
+            "tiny.whl: expected a GGUF file, got a file that does not begin with GGUF",
+        ),
         (("tiny.gguf", "no/such/folder"), "expected an existing folder for 'no/such/folder'"),
         (("tiny.gguf", "cache"), "expected a new or empty folder to write to, got 'cache'"),
     ],
-)  # fmt: skip
+)
 def test_invalid_convert_arguments_are_refused(words: tuple[str, ...], sentence: str, wheel: Path) -> None:
     Path("cache").mkdir()
     Path("cache/mine").touch()

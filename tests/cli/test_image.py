@@ -41,8 +41,13 @@ def drawn(*arguments: str) -> dict:
     result = invoke("image", *arguments, "--json", "out.json")
     assert result.exit_code == 0, result.stderr
     record = json.loads(Path("out.json").read_text())
-    for shown in (f"{record['seconds']} s", f"{record['step_compression']} values a pass", f"seed {record['seed']}",
-                  "(exact)" if record["exact"] else "(relaxed)", record["out"]):  # fmt: skip
+    for shown in (
+        f"{record['seconds']} s",
+        f"{record['step_compression']} values a pass",
+        f"seed {record['seed']}",
+        "(exact)" if record["exact"] else "(relaxed)",
+        record["out"],
+    ):
         assert shown in result.stdout
     assert result.stdout.count("(relaxed)") == (not record["exact"])
     assert Image.open(record["out"]).format == "PNG"
@@ -88,12 +93,15 @@ def test_a_picture_can_be_had_again() -> None:
     assert Image.open("first.png").tobytes() == Image.open("again.png").tobytes()
 
 
-@pytest.mark.parametrize("options, decoding", [
-    (("--temperature", "0"), "auto"),
-    (("--temperature", "0", "--window", "4"), "scd"),
-    ((), "scd"),
-    (("--decoding", "auto"), "auto"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options, decoding",
+    [
+        (("--temperature", "0"), "auto"),
+        (("--temperature", "0", "--window", "4"), "scd"),
+        ((), "scd"),
+        (("--decoding", "auto"), "auto"),
+    ],
+)
 def test_the_choice_is_left_to_measured_time_unless_a_seed_has_to_give_its_picture_again(
     options: tuple[str, ...], decoding: str
 ) -> None:

@@ -36,8 +36,13 @@ def drawn(*arguments: str) -> dict:
     result = runner.invoke(app, ["image", *arguments, "--json", "out.json"])
     assert result.exit_code == 0, (result.stderr, result.exception)
     record = json.loads(Path("out.json").read_text())
-    for shown in (f"{record['seconds']} s", f"{record['step_compression']} values a pass", f"seed {record['seed']}",
-                  "(exact)" if record["exact"] else "(relaxed)", record["out"]):  # fmt: skip
+    for shown in (
+        f"{record['seconds']} s",
+        f"{record['step_compression']} values a pass",
+        f"seed {record['seed']}",
+        "(exact)" if record["exact"] else "(relaxed)",
+        record["out"],
+    ):
         assert shown in result.stdout
     assert Image.open(record["out"]).format == "PNG" and "top_k" not in record and "top-k" not in result.stdout
     return record

@@ -41,17 +41,29 @@ def test_a_wide_screen_shows_one_table(capsys: pytest.CaptureFixture, monkeypatc
 
 
 def test_numbers_are_never_wrapped_and_texts_only_between_words() -> None:
-    columns = [ScreenColumn("name", ("a", "b"), is_first=True), ScreenColumn("about", (LONG,)),
-               ScreenColumn("s", ("1.0 (0.9-1.1)",), is_right=True)]  # fmt: skip
+    columns = [
+        ScreenColumn("name", ("a", "b"), is_first=True),
+        ScreenColumn("about", (LONG,)),
+        ScreenColumn("s", ("1.0 (0.9-1.1)",), is_right=True),
+    ]
     (part,) = split_columns(columns, 60)
     assert part == columns and fitted_widths(columns, 60) == [4, 60 - 10 - 4 - 13, 13]
     assert fitted_widths(columns, 10)[1] >= 1
 
 
-@pytest.mark.parametrize("words", [
-    ("supported",), ("supported", "--all"), ("supported", "llava"), ("methods",), ("methods", "dspark"), ("methods", "sjd"),
-    ("zoo", "list"),
-], ids=" ".join)  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("supported",),
+        ("supported", "--all"),
+        ("supported", "llava"),
+        ("methods",),
+        ("methods", "dspark"),
+        ("methods", "sjd"),
+        ("zoo", "list"),
+    ],
+    ids=" ".join,
+)
 def test_every_table_is_readable_at_80_columns(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     parts = []
     draw = tables._print_part

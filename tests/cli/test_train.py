@@ -57,9 +57,22 @@ def train(target: Path, data: Path, out: Path, *arguments: str, says: str = "") 
     """The record of a run that must succeed and say this."""
     record = out.with_suffix(".json")
     result = runner.invoke(
-        app, ["train", "vlm-drafter", "--target", str(target), "--data", str(data), "--out", str(out), *QUICK,
-              "--json", str(record), *arguments],
-    )  # fmt: skip
+        app,
+        [
+            "train",
+            "vlm-drafter",
+            "--target",
+            str(target),
+            "--data",
+            str(data),
+            "--out",
+            str(out),
+            *QUICK,
+            "--json",
+            str(record),
+            *arguments,
+        ],
+    )
     assert result.exit_code == 0, (result.stderr, result.exception)
     assert str(out) in result.stdout and says in result.stdout
     return json.loads(record.read_text())
@@ -144,8 +157,20 @@ def test_an_impossible_curriculum_is_reported_or_refused(target: Path, tmp_path:
         target, file, tmp_path / "out", "--kind", "msd", says="curriculum: left out, as the data holds texts alone"
     )
     assert card["curriculum"] == "left out, as the data holds texts alone or pictures alone"
-    sentence = refused(1, "--target", str(target), "--data", str(file), "--out", str(tmp_path / "other"), *QUICK,
-                       "--kind", "msd", "--recipe", "published")  # fmt: skip
+    sentence = refused(
+        1,
+        "--target",
+        str(target),
+        "--data",
+        str(file),
+        "--out",
+        str(tmp_path / "other"),
+        *QUICK,
+        "--kind",
+        "msd",
+        "--recipe",
+        "published",
+    )
     assert "recipe: expected texts and pictures for the curriculum of msd, got 4 texts and 0 examples with" in sentence
     model, processor = tiny_zoo()["vlm"]
     phases: list[str] = []
@@ -174,8 +199,20 @@ def test_a_run_is_resumed_or_started_over_but_never_mixed(target: Path, data: Pa
     lines = log.read_text()
     again = train(target, data, tmp_path / "out", "--kind", "msd")
     assert log.read_text() == lines and again["training"] == first["training"]
-    sentence = refused(1, "--target", str(target), "--data", str(data), "--out", str(tmp_path / "out"), *QUICK,
-                       "--kind", "msd", "--lr", "0.1")  # fmt: skip
+    sentence = refused(
+        1,
+        "--target",
+        str(target),
+        "--data",
+        str(data),
+        "--out",
+        str(tmp_path / "out"),
+        *QUICK,
+        "--kind",
+        "msd",
+        "--lr",
+        "0.1",
+    )
     assert "expected the work of this run, got that of a run with lr None instead of 0.1" in sentence
     other = train(target, data, tmp_path / "out", "--kind", "msd", "--lr", "0.1", "--no-resume")
     assert other["lr"] == 0.1 and other["training"]["loss"] != first["training"]["loss"]

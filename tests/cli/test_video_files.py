@@ -34,8 +34,12 @@ def test_finished_blocks_are_reported_and_written_as_they_come(monkeypatch: pyte
     result = invoked("--stream", "--decoding", "sdvg", "--router", "strided:budget=2")
     assert result.exit_code == 0 and seen == [3, 7, 11, 15]
     told = [line.split(",")[0] for line in result.stdout.splitlines()[:-1]]
-    assert told == ["block 1 of 4: drawn by the target", "block 2 of 4: draft accepted",
-                    "block 3 of 4: drawn by the target", "block 4 of 4: draft accepted"]  # fmt: skip
+    assert told == [
+        "block 1 of 4: drawn by the target",
+        "block 2 of 4: draft accepted",
+        "block 3 of 4: drawn by the target",
+        "block 4 of 4: draft accepted",
+    ]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

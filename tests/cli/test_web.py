@@ -51,12 +51,19 @@ def test_options_out_of_range_are_refused(words: tuple[str, ...], said: str) -> 
 
 def test_help_needs_no_gradio_and_names_the_extra() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "import sys; from mmspec.cli import app\n"
-         "try: app(['web', '--help'])\n"
-         "except SystemExit: pass\n"
-         "assert 'gradio' not in sys.modules and 'torch' not in sys.modules"],
-        cwd=ROOT, capture_output=True, text=True, timeout=240,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            "import sys; from mmspec.cli import app\n"
+            "try: app(['web', '--help'])\n"
+            "except SystemExit: pass\n"
+            "assert 'gradio' not in sys.modules and 'torch' not in sys.modules",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
     assert done.returncode == 0, done.stderr
     assert "mmspec[web]" in done.stdout and "--port" in done.stdout
 

@@ -25,8 +25,14 @@ def drawn(*words: str, out: str = "out.gif") -> dict:
     assert result.exit_code == 0, (result.stderr, result.exception)
     record = json.loads(Path("out.json").read_text())
     line = result.stdout.splitlines()[-1]
-    for shown in (f"{record['seconds']} s", "seed 1", f"{record['frames']} frames", record["out"], record["model"],
-                  "(exact)" if record["exact"] else "(relaxed)"):  # fmt: skip
+    for shown in (
+        f"{record['seconds']} s",
+        "seed 1",
+        f"{record['frames']} frames",
+        record["out"],
+        record["model"],
+        "(exact)" if record["exact"] else "(relaxed)",
+    ):
         assert shown in line
     return record
 

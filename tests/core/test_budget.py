@@ -129,9 +129,16 @@ def _selected(q: list[Tensor]) -> EnumeratedDrafts:
 def test_sampled_rows_of_a_batch_have_the_targets_distribution() -> None:
     def sampled(length: object, rows: int) -> object:
         return mmspec.generate(
-            narrow(), input_ids=PROMPT.expand(rows, -1), drafter=SmallModel(narrow(0.2), length), seed=4,
-            do_sample=True, max_new_tokens=STEPS + 2, top_k=0, temperature=1.0, return_dict=True,
-        )  # fmt: skip
+            narrow(),
+            input_ids=PROMPT.expand(rows, -1),
+            drafter=SmallModel(narrow(0.2), length),
+            seed=4,
+            do_sample=True,
+            max_new_tokens=STEPS + 2,
+            top_k=0,
+            temperature=1.0,
+            return_dict=True,
+        )
 
     out, longest = sampled(BatchBudget(nodes=ROWS, longest=3), ROWS), sampled(FixedLength(3), 1000)
     assert p_value(out.sequences[:, 3 : 3 + STEPS], exact_law(1.0)) > 1e-3

@@ -134,8 +134,10 @@ def test_layers_of_several_shapes_keep_pools_of_their_own() -> None:
     cache, naive = SlotCache(len(shapes), 2), [[[] for _ in range(3)] for _ in shapes]
     for _ in range(12):
         nodes = int(torch.randint(1, 5, (), generator=generator))
-        brought = [(torch.randn(3, h, nodes, k, generator=generator), torch.randn(3, h, nodes, v, generator=generator))
-                   for h, k, v in shapes]  # fmt: skip
+        brought = [
+            (torch.randn(3, h, nodes, k, generator=generator), torch.randn(3, h, nodes, v, generator=generator))
+            for h, k, v in shapes
+        ]
         for layer, (key, value) in enumerate(brought):
             cache.layers[layer].update(key, value)
         paths = [sorted(torch.randperm(nodes, generator=generator)[: nodes // 2 + 1].tolist()) for _ in range(2)] + [[]]

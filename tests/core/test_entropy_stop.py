@@ -124,9 +124,16 @@ def _surprised(q: list[Tensor]) -> EnumeratedDrafts:
 def test_sampled_text_has_the_targets_distribution() -> None:
     def sampled(length: object, rows: int) -> object:
         return mmspec.generate(
-            narrow(), input_ids=PROMPT.expand(rows, -1), drafter=SmallModel(narrow(0.2), length), seed=4,
-            do_sample=True, max_new_tokens=STEPS + 2, top_k=0, temperature=1.0, return_dict=True,
-        )  # fmt: skip
+            narrow(),
+            input_ids=PROMPT.expand(rows, -1),
+            drafter=SmallModel(narrow(0.2), length),
+            seed=4,
+            do_sample=True,
+            max_new_tokens=STEPS + 2,
+            top_k=0,
+            temperature=1.0,
+            return_dict=True,
+        )
 
     stop = EntropyStop(0.5, step=0.2, shortest=0, longest=3)
     out, longest = sampled(stop, ROWS), sampled(FixedLength(3), 1000)
@@ -154,8 +161,10 @@ def test_greedy_text_is_the_models_and_a_row_adapts_as_it_does_alone(name: str) 
 def test_its_text_has_all_settings() -> None:
     made = parse("entropy:threshold=0.6,scale=none,longest=4", "image", "controller").make()
     assert made == EntropyStop(0.6, scale=None, longest=4)
-    for wrong, match in (("entropy:threshold=1.5", "threshold: expected a number from 0 to 1, got 1.5"),
-                         ("entropy:scale=0", "scale: expected a number above 0"),
-                         ("entropy:shortest=9", "expected 0 <= shortest")):  # fmt: skip
+    for wrong, match in (
+        ("entropy:threshold=1.5", "threshold: expected a number from 0 to 1, got 1.5"),
+        ("entropy:scale=0", "scale: expected a number above 0"),
+        ("entropy:shortest=9", "expected 0 <= shortest"),
+    ):
         with pytest.raises(ValueError, match=match):
             parse(wrong, "vlm", "controller").make()

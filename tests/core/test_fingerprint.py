@@ -44,7 +44,9 @@ CHANGES: dict[str, Callable[[nn.Module], object]] = {
     "running statistics": lambda m: m[2].train()(torch.randn(8, 600)) is not None and m.eval(),
     "a new module": lambda m: m.__setitem__(1, nn.Linear(4, 600).eval()),
     "a module without weights": lambda m: m.append(nn.ReLU()),
-    "another class": lambda m: m.__setitem__(0, copy.deepcopy(m[0])) or setattr(m[0], "__class__", type("G", (Gate,), {})),
+    "another class": lambda m: (
+        m.__setitem__(0, copy.deepcopy(m[0])) or setattr(m[0], "__class__", type("G", (Gate,), {}))
+    ),
     "precision": lambda m: m.half(),
     "NaN": lambda m: m[1].bias.data.fill_(torch.nan),
     "training": lambda m: m.train(),
@@ -52,7 +54,7 @@ CHANGES: dict[str, Callable[[nn.Module], object]] = {
     "a scale": set_on("scaling", {"a": 2.0}),
     "a name": set_on("names", ("a", "c")),
     "a new setting": set_on("strength", 3),
-}  # fmt: skip
+}
 LAYOUTS = {
     "a new module": False,
     "a module without weights": True,

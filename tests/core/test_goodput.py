@@ -192,8 +192,9 @@ REGIMES = {
 @pytest.mark.parametrize("name", REGIMES)
 def test_the_best_fixed_length_is_met_within_3_percent(name: str) -> None:
     lengths = REQUESTS * 2
-    best = min(decode(world, Always(Scripted(world), n), lengths) for n in range(1, DEEPEST + 1)
-               for world in [REGIMES[name]()])  # fmt: skip
+    best = min(
+        decode(world, Always(Scripted(world), n), lengths) for n in range(1, DEEPEST + 1) for world in [REGIMES[name]()]
+    )
     seconds, _ = controlled(REGIMES[name](), lengths)
     assert best < plain(REGIMES[name](), lengths)
     assert seconds <= 1.03 * best

@@ -79,9 +79,16 @@ def test_sampled_text_has_the_targets_distribution(monkeypatch: pytest.MonkeyPat
     module = imported(monkeypatch, "drafter")
     drafter = module.LastSeen(2) if name == "LastSeen" else module.Unigram(3, smoothing=0.5)
     out = mmspec.generate(
-        narrow(), input_ids=PROMPT.expand(ROWS, -1), drafter=drafter, seed=4, do_sample=True, max_new_tokens=STEPS + 2,
-        top_k=0, temperature=1.0, return_dict=True,
-    )  # fmt: skip
+        narrow(),
+        input_ids=PROMPT.expand(ROWS, -1),
+        drafter=drafter,
+        seed=4,
+        do_sample=True,
+        max_new_tokens=STEPS + 2,
+        top_k=0,
+        temperature=1.0,
+        return_dict=True,
+    )
     new = out.sequences[:, PROMPT.shape[1] :]
     assert p_value(new[:, :STEPS], exact_law(1.0)) > 1e-3 and out.stats.accept_length > 1.02
 
@@ -96,7 +103,13 @@ def test_a_record_that_differs_from_the_draft_distribution_is_detected(monkeypat
             return draft
 
     out = mmspec.generate(
-        narrow(), input_ids=PROMPT.expand(ROWS, -1), drafter=Vain(smoothing=0.1), seed=4, do_sample=True,
-        max_new_tokens=STEPS + 2, top_k=0, temperature=1.0,
-    )  # fmt: skip
+        narrow(),
+        input_ids=PROMPT.expand(ROWS, -1),
+        drafter=Vain(smoothing=0.1),
+        seed=4,
+        do_sample=True,
+        max_new_tokens=STEPS + 2,
+        top_k=0,
+        temperature=1.0,
+    )
     assert p_value(out[:, PROMPT.shape[1] :][:, :STEPS], exact_law(1.0)) < 1e-6

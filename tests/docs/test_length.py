@@ -30,9 +30,16 @@ def test_a_row_ends_where_its_product_drops_below_the_limit(monkeypatch: pytest.
 
 def sampled(length: object, rows: int = ROWS) -> object:
     return mmspec.generate(
-        narrow(), input_ids=PROMPT.expand(rows, -1), drafter=SmallModel(narrow(0.2), length), seed=4, do_sample=True,
-        max_new_tokens=STEPS + 2, top_k=0, temperature=1.0, return_dict=True,
-    )  # fmt: skip
+        narrow(),
+        input_ids=PROMPT.expand(rows, -1),
+        drafter=SmallModel(narrow(0.2), length),
+        seed=4,
+        do_sample=True,
+        max_new_tokens=STEPS + 2,
+        top_k=0,
+        temperature=1.0,
+        return_dict=True,
+    )
 
 
 def test_sampled_text_has_the_targets_distribution(monkeypatch: pytest.MonkeyPatch) -> None:

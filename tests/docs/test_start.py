@@ -44,9 +44,10 @@ def test_the_first_python_of_the_readme_runs(
 
 
 @pytest.mark.parametrize(
-    "page", [ROOT / "README.md", ROOT / "docs" / "quickstart.md", *sorted((ROOT / "docs" / "cookbook").glob("*.md"))],
+    "page",
+    [ROOT / "README.md", ROOT / "docs" / "quickstart.md", *sorted((ROOT / "docs" / "cookbook").glob("*.md"))],
     ids=lambda page: page.stem,
-)  # fmt: skip
+)
 def test_the_first_python_names_a_drafter(page: Path) -> None:
     """`auto` measures first, so a reader's first run would show the state of the machine."""
     if "```python" in page.read_text(encoding="utf-8"):

@@ -24,8 +24,16 @@ from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.transformer import Transformer
 
 TEXT = {"hidden_size": 32, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 96}
-VISION = {"model_type": "clip_vision_model", "hidden_size": 16, "intermediate_size": 40, "num_hidden_layers": 2,
-          "num_attention_heads": 2, "image_size": 24, "patch_size": 6, "projection_dim": 16}  # fmt: skip
+VISION = {
+    "model_type": "clip_vision_model",
+    "hidden_size": 16,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 24,
+    "patch_size": 6,
+    "projection_dim": 16,
+}
 
 
 def llama(**more: object) -> LlamaConfig:
@@ -37,9 +45,17 @@ def llava() -> LlavaConfig:
 
 
 def hybrid() -> Qwen3_5Config:
-    text = {**TEXT, "num_hidden_layers": 4, "num_key_value_heads": 2, "head_dim": 8, "linear_num_key_heads": 2,
-            "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
-            "layer_types": ["linear_attention", "full_attention"] * 2}  # fmt: skip
+    text = {
+        **TEXT,
+        "num_hidden_layers": 4,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 4,
+        "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8,
+        "layer_types": ["linear_attention", "full_attention"] * 2,
+    }
     vision = {
         "depth": 1,
         "hidden_size": 16,
@@ -52,8 +68,9 @@ def hybrid() -> Qwen3_5Config:
 
 
 def experts() -> Qwen3MoeConfig:
-    return Qwen3MoeConfig(**TEXT, num_key_value_heads=2, head_dim=8, num_experts=8, num_experts_per_tok=2,
-                          moe_intermediate_size=24)  # fmt: skip
+    return Qwen3MoeConfig(
+        **TEXT, num_key_value_heads=2, head_dim=8, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=24
+    )
 
 
 CONFIGURATIONS = {

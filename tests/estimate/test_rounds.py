@@ -26,8 +26,20 @@ from mmspec.estimate.work import Work, product
 from mmspec.methods import names
 
 LAYER = {(512, 512): 4.0, (512, 1376): 2.0, (1376, 512): 1.0}
-MODEL = ModelCost("model", {shape: 8 * count for shape, count in LAYER.items()}, (512, 8000), 33_000_000, 8192, 0.0,
-                  16384, 250_000, 300, 300, 8, layer=LAYER)  # fmt: skip
+MODEL = ModelCost(
+    "model",
+    {shape: 8 * count for shape, count in LAYER.items()},
+    (512, 8000),
+    33_000_000,
+    8192,
+    0.0,
+    16384,
+    250_000,
+    300,
+    300,
+    8,
+    layer=LAYER,
+)
 SLOW = Device("slow", "bound by computing", "a test", 1e12, {"bfloat16": 2e12}, 1e-7, 1e9)
 CHANCES = (0.8, 0.7, 0.6)
 
@@ -41,8 +53,10 @@ def costs(curve: AcceptanceCurve | None = None, device: Device = DEVICES["a100"]
 @pytest.mark.parametrize("drafter", ["eagle", "dflash", "lookup", "medusa"])
 def test_more_acceptance_is_never_slower(device: Device, drafter: str) -> None:
     for length in (1, 3, 8):
-        speeds = [costs(AcceptanceCurve((chance,), ""), device, drafter).estimate(Request(), length).speedup
-                  for chance in (0.0, 0.3, 0.6, 0.9, 1.0)]  # fmt: skip
+        speeds = [
+            costs(AcceptanceCurve((chance,), ""), device, drafter).estimate(Request(), length).speedup
+            for chance in (0.0, 0.3, 0.6, 0.9, 1.0)
+        ]
         assert speeds == sorted(speeds)
 
 

@@ -85,8 +85,11 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
     },
 }
 USED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "vlm": use_tiny_zoo, "image": use_tiny_images, "continuous": use_tiny_continuous, "video": use_tiny_video,
-}  # fmt: skip
+    "vlm": use_tiny_zoo,
+    "image": use_tiny_images,
+    "continuous": use_tiny_continuous,
+    "video": use_tiny_video,
+}
 TIMED = re.compile(
     r"seconds|speedup|spread|share$|_ms$|latency|predict|cost|best_fixed|peak_mb|window_|in_full|rows$|^ms$|^ratio$"
 )

@@ -76,8 +76,15 @@ def filled(line: str) -> list[list[str]]:
     return [list(combination) for combination in product(*choices)]
 
 
-COMMANDS = sorted({tuple(a) for page in PAGES for line in shown(page) if "mmspec " in line and not line.startswith(".")
-                   for a in filled(line)})  # fmt: skip
+COMMANDS = sorted(
+    {
+        tuple(a)
+        for page in PAGES
+        for line in shown(page)
+        if "mmspec " in line and not line.startswith(".")
+        for a in filled(line)
+    }
+)
 
 
 @cache

@@ -49,19 +49,26 @@ def publish_eagle(folder: Path) -> None:
 def publish_dflash(folder: Path) -> None:
     """A random DFlash drafter as z-lab publishes them."""
     config = {
-        "architectures": ["DFlashDraftModel"], "hidden_size": WIDTH, "intermediate_size": 48, "num_attention_heads": 2,
-        "vocab_size": 260, "num_hidden_layers": 1, "block_size": 9,
+        "architectures": ["DFlashDraftModel"],
+        "hidden_size": WIDTH,
+        "intermediate_size": 48,
+        "num_attention_heads": 2,
+        "vocab_size": 260,
+        "num_hidden_layers": 1,
+        "block_size": 9,
         "dflash_config": {"mask_token_id": 250, "target_layer_ids": [0, 1]},
-    }  # fmt: skip
+    }
     layer, head = "layers.0.", WIDTH // 2
     shapes = {
-        "fc.weight": (WIDTH, 2 * WIDTH), "hidden_norm.weight": (WIDTH,), "norm.weight": (WIDTH,),
+        "fc.weight": (WIDTH, 2 * WIDTH),
+        "hidden_norm.weight": (WIDTH,),
+        "norm.weight": (WIDTH,),
         **{f"{layer}self_attn.{name}_proj.weight": (WIDTH, WIDTH) for name in "qkvo"},
         **{f"{layer}self_attn.{name}_norm.weight": (head,) for name in "qk"},
         **{f"{layer}mlp.{name}_proj.weight": (48, WIDTH) for name in ("gate", "up")},
         f"{layer}mlp.down_proj.weight": (WIDTH, 48),
         **{f"{layer}{name}_layernorm.weight": (WIDTH,) for name in ("input", "post_attention")},
-    }  # fmt: skip
+    }
     folder.mkdir()
     save_file({name: torch.randn(shape) * 0.1 for name, shape in shapes.items()}, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config))
@@ -243,8 +250,9 @@ def test_the_page_on_certificates_names_mistakes_and_rules_that_exist() -> None:
     known = {one.name for one in KNOWN_MISTAKES} | {BATCH, MEMORY, STATE, "lenient by ...", "behaves like"}
     assert named - {"---"} == known
     assert set(re.findall(r"^\| (`.*?`) \|", page.split("## What")[0], re.M)) == {
-        *(f"`{name}`" for name in ARGUMENTS if name not in ("q_uncut", "top_k")), "`q_uncut`, `top_k`"
-    }  # fmt: skip
+        *(f"`{name}`" for name in ARGUMENTS if name not in ("q_uncut", "top_k")),
+        "`q_uncut`, `top_k`",
+    }
     assert set(re.findall(r"`(\w+)`", page.split("relaxed ones (")[1].split(") fail")[0])) == {
         name.replace("++", "_plus") for name in RELAXED
     }

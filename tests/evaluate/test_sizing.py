@@ -75,10 +75,18 @@ def bench_rows(draft: float = 2e-9) -> list[dict]:
     for one in planted(-5.0, 0.2, 0.3):
         seconds = 0.002 + draft * one.parameters
         rows.append(
-            {"method": f"eagle-{one.parameters:.0f}", "parameters": one.parameters, "training_seconds": one.data,
-             "accept_length": one.accept_length, "seconds": 30 * (0.01 + seconds), "target_passes": 30,
-             "draft_share": seconds / (0.01 + seconds), "temperature": 0.0, "batch": 1}
-        )  # fmt: skip
+            {
+                "method": f"eagle-{one.parameters:.0f}",
+                "parameters": one.parameters,
+                "training_seconds": one.data,
+                "accept_length": one.accept_length,
+                "seconds": 30 * (0.01 + seconds),
+                "target_passes": 30,
+                "draft_share": seconds / (0.01 + seconds),
+                "temperature": 0.0,
+                "batch": 1,
+            }
+        )
     return rows
 
 

@@ -104,10 +104,16 @@ def test_a_class_that_the_table_does_not_know_is_untested(monkeypatch: pytest.Mo
     table = {
         "LlavaForConditionalGeneration": {"inputs": ["text"], "outcomes": {"default": "same"}, "reasons": {}},
         "Gemma3ForConditionalGeneration": {
-            "inputs": ["text", "images"], "outcomes": {"default": "same", "window": "refused"}, "reasons": {"window": "w"}
+            "inputs": ["text", "images"],
+            "outcomes": {"default": "same", "window": "refused"},
+            "reasons": {"window": "w"},
         },
-        "BlipForConditionalGeneration": {"inputs": [], "outcomes": {"default": "refused"}, "reasons": {"default": "why"}},
-    }  # fmt: skip
+        "BlipForConditionalGeneration": {
+            "inputs": [],
+            "outcomes": {"default": "refused"},
+            "reasons": {"default": "why"},
+        },
+    }
     monkeypatch.setattr(page, "greedy_table", lambda: {"transformers": "0", "classes": table})
     found = {one["image-text class"]: (one["status"], one["reason"]) for one in image_text_records()}
     assert found["Gemma3ForConditionalGeneration"] == ("tested", "refused: small windows")
@@ -139,5 +145,7 @@ def test_the_listing_follows_from_the_table_alone(monkeypatch: pytest.MonkeyPatc
     assert (a["by enable"], e["by enable"]) == ("yes", "-")
     reasons = {one["model class"]: one["reason"] for one in refused_records()}
     assert reasons == {
-        "B": "why", "C": "transformers.generate itself: KeyError: 1", "D": "not built tiny: ValueError",
-    }  # fmt: skip
+        "B": "why",
+        "C": "transformers.generate itself: KeyError: 1",
+        "D": "not built tiny: ValueError",
+    }

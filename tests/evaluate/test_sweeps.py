@@ -105,8 +105,11 @@ def test_a_decoding_is_run_by_the_models_that_have_it(monkeypatch: pytest.Monkey
         SweepPlan(folder=Path("x"), models=("t2i", "vlm"), decodings=("sjd:window=4", "recycling"), temperatures=(1.0,))
     )
     assert {(one.model, method.key) for one in found for method in one.methods} == {
-        ("t2i", "ar"), ("t2i", "sjd:window=4"), ("vlm", "ar"), ("vlm", "recycling"),
-    }  # fmt: skip
+        ("t2i", "ar"),
+        ("t2i", "sjd:window=4"),
+        ("vlm", "ar"),
+        ("vlm", "recycling"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -142,9 +145,10 @@ def test_a_conversation_goes_on_from_its_own_answers(monkeypatch: pytest.MonkeyP
     told: list[list[str]] = []
     whole = resources.processor.apply_chat_template
     monkeypatch.setattr(
-        resources.processor, "apply_chat_template",
+        resources.processor,
+        "apply_chat_template",
         lambda messages, **how: told.append([str(one["content"]) for one in messages]) or whole(messages, **how),
-    )  # fmt: skip
+    )
     run, (said,) = sweep.sampler(sweep.method("vlm", "ar", ""), resources, setting)(
         EvaluationPrompt("a", ("one?", "two?", "three?")), 0
     )

@@ -50,9 +50,16 @@ def byte_processor() -> hf.LlavaProcessor:
 def llava(layers: int, seed: int) -> hf.LlavaForConditionalGeneration:
     """A random LLaVA over the byte vocabulary whose end-of-text token is id 2."""
     text = hf.LlamaConfig(
-        vocab_size=260, hidden_size=WIDTH, intermediate_size=48, num_hidden_layers=layers, num_attention_heads=2,
-        max_position_embeddings=512, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
+        vocab_size=260,
+        hidden_size=WIDTH,
+        intermediate_size=48,
+        num_hidden_layers=layers,
+        num_attention_heads=2,
+        max_position_embeddings=512,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
     tower = hf.CLIPVisionConfig(
         hidden_size=16,
         intermediate_size=24,

@@ -41,7 +41,10 @@ def test_a_name_of_two_modules_is_found() -> None:
 
 
 def test_no_module_is_too_long_and_few_are_crumbs() -> None:
-    lines = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules()
-             if path.name != "__init__.py"}  # fmt: skip
+    lines = {
+        name: len(path.read_text(encoding="utf-8").splitlines())
+        for name, path in modules()
+        if path.name != "__init__.py"
+    }
     assert {name: count for name, count in lines.items() if count > LONGEST} == {}
     assert len({name for name, count in lines.items() if count < CRUMB} - SHORT_IDEAS) <= 20

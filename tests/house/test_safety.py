@@ -16,10 +16,14 @@ FORBIDDEN_CALLS = {"torch.load", "torch.jit.load", "torch.hub.load", "yaml.load"
 
 def loads_weights_only(node: ast.AST) -> bool:
     """Whether `node` is a call torch.load(..., weights_only=True)."""
-    return isinstance(node, ast.Call) and ast.unparse(node.func) == "torch.load" and any(
-        word.arg == "weights_only" and isinstance(word.value, ast.Constant) and word.value.value is True
-        for word in node.keywords
-    )  # fmt: skip
+    return (
+        isinstance(node, ast.Call)
+        and ast.unparse(node.func) == "torch.load"
+        and any(
+            word.arg == "weights_only" and isinstance(word.value, ast.Constant) and word.value.value is True
+            for word in node.keywords
+        )
+    )
 
 
 def unsafe(source: str, *, converter: bool = False) -> list[str]:

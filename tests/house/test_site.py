@@ -19,8 +19,10 @@ from tests.house.tree import ROOT
 HOOKS = ROOT / "docs" / "_site"
 PARTS = ("docs", "mmspec", "imagegen", "kernels", "video", "vlm", "demos", "mkdocs.yml", "BENCHMARKS.md",
          "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")  # fmt: skip
-builds = pytest.mark.skipif(find_spec("mkdocs") is None or find_spec("mkdocstrings") is None,
-                            reason='needs the extra docs: pip install -e ".[docs]"')  # fmt: skip
+builds = pytest.mark.skipif(
+    find_spec("mkdocs") is None or find_spec("mkdocstrings") is None,
+    reason='needs the extra docs: pip install -e ".[docs]"',
+)
 
 
 def names_module(name: str = "names") -> ModuleType:

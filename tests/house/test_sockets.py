@@ -104,11 +104,13 @@ def test_the_app_is_served_and_speaks_with_this_machine_alone() -> None:
 
 @pytest.mark.parametrize(
     "work",
-    ["import socket\ntry: socket.create_connection(('127.0.0.1', 1), 0.1)\nexcept OSError: pass",
-     "import socket\nsocket.getaddrinfo('localhost', 80)",
-     "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM).bind(('127.0.0.1', 0))"],
+    [
+        "import socket\ntry: socket.create_connection(('127.0.0.1', 1), 0.1)\nexcept OSError: pass",
+        "import socket\nsocket.getaddrinfo('localhost', 80)",
+        "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM).bind(('127.0.0.1', 0))",
+    ],
     ids=["connect", "lookup", "bind"],
-)  # fmt: skip
+)
 def test_a_socket_that_is_used_is_heard(work: str) -> None:
     done = run(work)
     assert done.returncode != 0 and "socket." in done.stderr

@@ -38,8 +38,13 @@ def writes(call: ast.Call) -> bool:
     last = name.rpartition(".")[2]
     if last == "open":
         values = [*call.args, *(word.value for word in call.keywords if word.arg == "mode")]
-        return any(isinstance(one, ast.Constant) and one.value and set(str(one.value)) & set("wax+") and
-                   set(str(one.value)) <= set("rwaxbt+") for one in values)  # fmt: skip
+        return any(
+            isinstance(one, ast.Constant)
+            and one.value
+            and set(str(one.value)) & set("wax+")
+            and set(str(one.value)) <= set("rwaxbt+")
+            for one in values
+        )
     return last in WRITERS and name not in KEPT_IN_MEMORY | OWN
 
 
@@ -51,18 +56,28 @@ def test_nothing_else_writes_files() -> None:
 
 @pytest.mark.parametrize(
     "source",
-    ["path.write_text('x')", "open(path, 'w')", "path.open('a')", "path.open(mode='xb')", "save_file(tensors, path)",
-     "with naming(path):\n    image.save(path)"],
-)  # fmt: skip
+    [
+        "path.write_text('x')",
+        "open(path, 'w')",
+        "path.open('a')",
+        "path.open(mode='xb')",
+        "save_file(tensors, path)",
+        "with naming(path):\n    image.save(path)",
+    ],
+)
 def test_a_direct_write_is_found(source: str) -> None:
     assert unguarded(source)
 
 
 @pytest.mark.parametrize(
     "source",
-    ["open(path)", "path.open('rb')", "write_text_atomic(path, 'x')",
-     "with replacing(path) as temporary, open(temporary, 'w') as file:\n    file.write('x')",
-     "with replacing(path) as temporary:\n    if x:\n        image.save(temporary)"],
-)  # fmt: skip
+    [
+        "open(path)",
+        "path.open('rb')",
+        "write_text_atomic(path, 'x')",
+        "with replacing(path) as temporary, open(temporary, 'w') as file:\n    file.write('x')",
+        "with replacing(path) as temporary:\n    if x:\n        image.save(temporary)",
+    ],
+)
 def test_a_guarded_write_passes(source: str) -> None:
     assert unguarded(source) == []

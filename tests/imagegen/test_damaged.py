@@ -97,10 +97,16 @@ def test_a_file_of_another_model_is_named(read: Callable, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "fields",
     [
-        {"guidance_scale": "high"}, {"top_k": "x"}, {"top_k": 2.5}, {"image_size": "large"}, {"guidance_scale": float("nan")},
-        {"clean_captions": 3}, {"_class_name": ["x"]}, {"vq": 3},
+        {"guidance_scale": "high"},
+        {"top_k": "x"},
+        {"top_k": 2.5},
+        {"image_size": "large"},
+        {"guidance_scale": float("nan")},
+        {"clean_captions": 3},
+        {"_class_name": ["x"]},
+        {"vq": 3},
     ],
-)  # fmt: skip
+)
 def test_an_index_of_other_types_is_refused(fields: dict[str, Any], pipeline: Path) -> None:
     known = json.loads((pipeline / "model_index.json").read_text())
     (pipeline / "model_index.json").write_text(json.dumps({**known, **fields}))

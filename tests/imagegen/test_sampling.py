@@ -23,8 +23,9 @@ def test_the_second_filter_reads_the_output_of_the_first_filter() -> None:
 @pytest.mark.parametrize("temperature, top_k, top_p", [(1.0, 5, 0.6), (0.7, 3, 0.9), (1.3, 12, 0.5)])
 def test_the_default_filter_order_matches_transformers(temperature: float, top_k: int, top_p: float) -> None:
     scores = 2 * torch.randn(64, 20)
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=20, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
-                                         num_attention_heads=1))  # fmt: skip
+    model = LlamaForCausalLM(
+        LlamaConfig(vocab_size=20, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1)
+    )
     config = GenerationConfig(do_sample=True, temperature=temperature, top_k=top_k, top_p=top_p)
     processors = model._get_logits_processor(config, input_ids_seq_length=1)
     expected = processors(torch.zeros(64, 1, dtype=torch.long), scores)

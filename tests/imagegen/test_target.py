@@ -34,9 +34,15 @@ def guided(cond: Tensor, uncond: Tensor, guidance: Guidance, step: int, total: i
 
 
 def naive(
-    model: TinyModel, labels: list[int], seed: int, guidance: Guidance = UNGUIDED, temperature: float = 1.0,
-    top_k: int = 0, top_p: float = 1.0, filter_order: str = "top_k_first",
-) -> Tensor:  # fmt: skip
+    model: TinyModel,
+    labels: list[int],
+    seed: int,
+    guidance: Guidance = UNGUIDED,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    filter_order: str = "top_k_first",
+) -> Tensor:
     """All values int64 [B, total], everything computed anew for each of them, one row at a time."""
     forced, keys = model.geometry.forced.tolist(), Keys.of(seed, len(labels))
     values = torch.zeros(len(labels), model.geometry.total, dtype=torch.long)
@@ -134,8 +140,9 @@ class Oracle(Memoryless):
 @pytest.mark.parametrize("settings", (dict(temperature=0.0), dict(guidance=Guidance(1.0, final=5.0))), ids=str)
 def test_plain_decoding_of_videos_is_the_naive_loop(settings: dict) -> None:
     model, labels = TinyModel(Geometry(((2, 2),), row_end=16, frames=3), sharp=0.7), [0, 1, 4]
-    out = generate(model, labels, guidance_scale=settings.get("guidance"), temperature=settings.get("temperature", 1.0),
-                   seed=9)  # fmt: skip
+    out = generate(
+        model, labels, guidance_scale=settings.get("guidance"), temperature=settings.get("temperature", 1.0), seed=9
+    )
     assert torch.equal(out.tokens, naive(model, labels, 9, **settings)[:, model.geometry.code_index])
     assert out.tokens.shape == (3, 12)
 
@@ -147,8 +154,12 @@ def test_rows_advance_by_their_own_accept_lengths(scale: float) -> None:
     plain.run()
     seen: list[tuple[int, int]] = []
     run = ImagePipeline(model).start(
-        labels, decoding=Oracle(plain.target.values), temperature=0, guidance_scale=scale, listener=lambda *a: seen.append(a)
-    )  # fmt: skip
+        labels,
+        decoding=Oracle(plain.target.values),
+        temperature=0,
+        guidance_scale=scale,
+        listener=lambda *a: seen.append(a),
+    )
     assert run.step() and run.step() and run.step()
     assert run.target.filled == [3, 5, 7, 9, 11]
     slots = [n + 1 for n in run.target.filled]  # two of the prompt; the root waits to be fed

@@ -108,9 +108,14 @@ class TableModel(ColourTable):
     layers = 1
 
     def __init__(
-        self, geometry: Geometry | None = None, codes: int = 4, seed: int = 0, sharp: float = 1.0,
-        table: Tensor | None = None, uncond: Tensor | None = None,
-    ):  # fmt: skip
+        self,
+        geometry: Geometry | None = None,
+        codes: int = 4,
+        seed: int = 0,
+        sharp: float = 1.0,
+        table: Tensor | None = None,
+        uncond: Tensor | None = None,
+    ):
         super().__init__(geometry or Geometry.square(2), codes, seed)
         shape = (self.geometry.total, self.size, self.size)
         self.table = self.random(*shape, scale=sharp) if table is None else table

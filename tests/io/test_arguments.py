@@ -106,8 +106,18 @@ def test_fields_are_checked_by_their_annotations() -> None:
     for name, value in cases(Settings):
         if (name, value) != ("bound", math.inf):
             refused(Settings, name, value)
-    for name, value in (("count", None), ("count", []), ("loud", None), ("form", 3), ("sizes", (1, math.nan)),
-                        ("sizes", ("1",)), ("part", 3), ("part", "x"), ("bound", math.nan), ("most", 2**63)):  # fmt: skip
+    for name, value in (
+        ("count", None),
+        ("count", []),
+        ("loud", None),
+        ("form", 3),
+        ("sizes", (1, math.nan)),
+        ("sizes", ("1",)),
+        ("part", 3),
+        ("part", "x"),
+        ("bound", math.nan),
+        ("most", 2**63),
+    ):
         refused(Settings, name, value)
     Settings(np.int64(4), 1, -math.inf, 2, True, "one", [3], "ddim4", None)
 

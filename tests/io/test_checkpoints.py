@@ -72,9 +72,13 @@ def test_of_many_missing_weights_the_first_few_are_named(folder: Path) -> None:
 
 def test_a_tied_head_is_no_missing_weight(tmp_path: Path) -> None:
     config = hf.LlamaConfig(
-        vocab_size=20, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+        vocab_size=20,
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
         tie_word_embeddings=True,
-    )  # fmt: skip
+    )
     hf.LlamaForCausalLM(config).save_pretrained(tmp_path)
     assert "lm_head.weight" not in load_file(tmp_path / "model.safetensors")
     model = load_model(hf.AutoModelForCausalLM, tmp_path)
@@ -121,9 +125,17 @@ def test_strangers_are_places_in_shorter_lists_and_biases() -> None:
     model.layers, model.none = nn.ModuleList([nn.Linear(1, 1, bias=False)]), nn.ModuleList()
     model.head = nn.Linear(1, 1, bias=False)
     found = foreign_weights(
-        {"layers.1.weight", "none.0.weight", "extra.0.weight", "head.bias", "head.scale", "norm.weight", "layers.0.w.x"},
+        {
+            "layers.1.weight",
+            "none.0.weight",
+            "extra.0.weight",
+            "head.bias",
+            "head.scale",
+            "norm.weight",
+            "layers.0.w.x",
+        },
         model,
-    )  # fmt: skip
+    )
     assert found == ["head.bias", "layers.1.weight", "none.0.weight"]
 
 

@@ -50,18 +50,23 @@ def test_fields_of_their_types_pass(given: dict[str, Any]) -> None:
         ({}, r"expected the fields \['width'\] of Sizes, got none for \['width'\]"),
         ({"width": 4, "depth": 1}, r"expected fields of Sizes, got \['depth'\]"),
         *((({"width": value}, "width: expected int, got")) for value in ("4", 4.0, True, None, [4], {}, 10**30)),
-        *(({"width": 4, "rate": value}, "rate: expected float, got") for value in
-          ("1", False, None, float("nan"), float("inf"), 10**400)),
+        *(
+            ({"width": 4, "rate": value}, "rate: expected float, got")
+            for value in ("1", False, None, float("nan"), float("inf"), 10**400)
+        ),
         ({"width": 4, "wide": 1}, "wide: expected bool, got 1"),
         ({"width": 4, "name": 3}, "name: expected str, got 3"),
-        *(({"width": 4, "levels": value}, "levels: expected tuple") for value in (3, "12", [1, "2"], [1, 2.0], {"1": 1})),
+        *(
+            ({"width": 4, "levels": value}, "levels: expected tuple")
+            for value in (3, "12", [1, "2"], [1, 2.0], {"1": 1})
+        ),
         ({"width": 4, "most": "2"}, r"most: expected int \| None"),
         ({"width": 4, "way": 3}, "way: expected Way, got 3"),
         ({"width": 4, "scaling": [1]}, "scaling: expected dict"),
         ({"width": 5, "most": 2}, "width: expected a multiple of most"),
         ({"width": 4, "rate": 0.0}, "expected sizes of Sizes that divide each other"),
     ],
-)  # fmt: skip
+)
 def test_invalid_fields_report_one_error(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         from_fields(Sizes, given)

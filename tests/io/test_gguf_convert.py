@@ -38,8 +38,10 @@ def test_weights_config_and_tokenizer_equal_those_of_transformers_own_loader(fam
     assert type(ours) is type(theirs)
     state, expected = ours.state_dict(), theirs.state_dict()
     assert state.keys() == expected.keys() and all(torch.equal(state[name], expected[name]) for name in state)
-    configs = [{key: value for key, value in model.config.to_dict().items() if key not in NAMED_APART}
-               for model in (ours, theirs)]  # fmt: skip
+    configs = [
+        {key: value for key, value in model.config.to_dict().items() if key not in NAMED_APART}
+        for model in (ours, theirs)
+    ]
     assert configs[0] == configs[1]
     mine = AutoTokenizer.from_pretrained(tmp_path / "out")
     reference = AutoTokenizer.from_pretrained(tmp_path, gguf_file=file.name)
@@ -95,8 +97,14 @@ def test_positions_scaled_as_in_llama_3_are_kept(tmp_path: Path) -> None:
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     model = tiny_model("llama")
-    rope = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 8192, "rope_theta": 50000.0}  # fmt: skip
+    rope = {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+        "rope_theta": 50000.0,
+    }
     config = type(model.config)(**{**model.config.to_dict(), "rope_parameters": rope})
     plain = 1 / 50000.0 ** (torch.arange(0, 16, 2) / 16)
     scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, "cpu")

@@ -104,9 +104,16 @@ def header(**tensors: object) -> bytes:
         header(a={"dtype": "Q7", "shape": [1], "data_offsets": [0, 4]}) + bytes(4),
         header(a=3),
     ],
-    ids=["garbage", "a header beyond all bounds", "more than the file", "negative", "two numbers in four bytes", "no dtype",
-         "no tensor"],
-)  # fmt: skip
+    ids=[
+        "garbage",
+        "a header beyond all bounds",
+        "more than the file",
+        "negative",
+        "two numbers in four bytes",
+        "no dtype",
+        "no tensor",
+    ],
+)
 def test_a_file_with_a_false_header_is_named_before_memory_is_allocated(contents: bytes, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(contents)

@@ -38,7 +38,9 @@ SAME = {
     "a mark": {"text": f"<image>\n{ASKED}", "image": "a.png", "answer": "A dog."},
     "LLaVA": {"id": "7", "image": "a.png", "conversations": [HUMAN, GPT]},
     "LLaVA, picture last": {
-        "image": "a.png", "model": "", "conversations": [{"from": "human", "value": f"{ASKED}\n<image>"}, GPT],
+        "image": "a.png",
+        "model": "",
+        "conversations": [{"from": "human", "value": f"{ASKED}\n<image>"}, GPT],
     },
     "messages": {"messages": [USER, REPLY], "images": ["a.png"]},
     "messages with a mark": {"messages": [{"role": "user", "content": f"<image>{ASKED}"}, REPLY], "images": ["a.png"]},
@@ -46,7 +48,7 @@ SAME = {
     "parts with names": {"messages": [parts({"type": "image", "image": "a.png"}, ASKED), REPLY]},
     "parts with addresses": {"messages": [parts(ASKED, {"type": "image_url", "image_url": {"url": "a.png"}}), REPLY]},
     "an answer beside": {"messages": [USER], "image": "a.png", "answer": "A dog."},
-}  # fmt: skip
+}
 
 
 @pytest.fixture

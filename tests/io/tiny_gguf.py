@@ -72,10 +72,18 @@ def tiny_model(family: str, tied: bool = True, width: int | None = None) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.for_model(
-        {"gemma3": "gemma3_text"}.get(family, family), vocab_size=len(vocabulary(family)["tokens"]), hidden_size=HIDDEN,
-        intermediate_size=96, num_hidden_layers=LAYERS, num_attention_heads=HEADS, num_key_value_heads=KV_HEADS,
-        head_dim=width or WIDTHS[family], max_position_embeddings=LENGTH, tie_word_embeddings=tied, rope_theta=50000.0,
-    )  # fmt: skip
+        {"gemma3": "gemma3_text"}.get(family, family),
+        vocab_size=len(vocabulary(family)["tokens"]),
+        hidden_size=HIDDEN,
+        intermediate_size=96,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KV_HEADS,
+        head_dim=width or WIDTHS[family],
+        max_position_embeddings=LENGTH,
+        tie_word_embeddings=tied,
+        rope_theta=50000.0,
+    )
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config).eval()
     for name, value in model.named_parameters():
@@ -108,10 +116,16 @@ def metadata(family: str, model: Any) -> dict[str, Any]:
     """The keys of the architecture, with their values."""
     config = model.config
     keys: dict[str, Any] = {
-        "context_length": LENGTH, "embedding_length": HIDDEN, "block_count": LAYERS, "feed_forward_length": 96,
-        "attention.head_count": HEADS, "attention.head_count_kv": KV_HEADS, "vocab_size": config.vocab_size,
-        "attention.layer_norm_rms_epsilon": 1e-5, "rope.freq_base": 50000.0,
-    }  # fmt: skip
+        "context_length": LENGTH,
+        "embedding_length": HIDDEN,
+        "block_count": LAYERS,
+        "feed_forward_length": 96,
+        "attention.head_count": HEADS,
+        "attention.head_count_kv": KV_HEADS,
+        "vocab_size": config.vocab_size,
+        "attention.layer_norm_rms_epsilon": 1e-5,
+        "rope.freq_base": 50000.0,
+    }
     if family == "llama":
         keys["rope.dimension_count"] = config.head_dim
     if family in ("qwen3", "gemma2", "gemma3"):
@@ -122,9 +136,15 @@ def metadata(family: str, model: Any) -> dict[str, Any]:
 
 
 def write_gguf(
-    path: Path, family: str, *, kinds: tuple[str, ...] = ("F32",), model: Any = None, keys: Mapping[str, Any] = {},
-    tensors: Mapping[str, Any] = {}, general: Mapping[str, Any] = {},
-) -> Path:  # fmt: skip
+    path: Path,
+    family: str,
+    *,
+    kinds: tuple[str, ...] = ("F32",),
+    model: Any = None,
+    keys: Mapping[str, Any] = {},
+    tensors: Mapping[str, Any] = {},
+    general: Mapping[str, Any] = {},
+) -> Path:
     """Write the file of a tiny model.
 
     Args:
@@ -147,12 +167,19 @@ def write_gguf(
     if words["model"] == "gpt2":
         count = len(words["tokens"])
         special = {"bos": count - 3, "eos": count - 2, "padding": count - 1}
-    rest = {"general.name": "tiny", "general.license": "mit", "tokenizer.ggml.model": words["model"],
-            "tokenizer.ggml.pre": "default", "tokenizer.ggml.tokens": words["tokens"],
-            "tokenizer.ggml.token_type": words["types"], "tokenizer.ggml.merges": words["merges"],
-            "tokenizer.ggml.scores": words["scores"], "tokenizer.chat_template": TEMPLATE,
-            "tokenizer.ggml.add_bos_token": False,
-            **{f"tokenizer.ggml.{name}_token_id": value for name, value in special.items()}}  # fmt: skip
+    rest = {
+        "general.name": "tiny",
+        "general.license": "mit",
+        "tokenizer.ggml.model": words["model"],
+        "tokenizer.ggml.pre": "default",
+        "tokenizer.ggml.tokens": words["tokens"],
+        "tokenizer.ggml.token_type": words["types"],
+        "tokenizer.ggml.merges": words["merges"],
+        "tokenizer.ggml.scores": words["scores"],
+        "tokenizer.chat_template": TEMPLATE,
+        "tokenizer.ggml.add_bos_token": False,
+        **{f"tokenizer.ggml.{name}_token_id": value for name, value in special.items()},
+    }
     for key, value in {**rest, **general}.items():
         _add(writer, key, value)
     matrices = 0

@@ -40,8 +40,12 @@ def _run_room(lane: str, **variables: str) -> str:
     words = ("-q", "-m", lane, "-p", "no:cacheprovider", "-p", "no:xdist", *files)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words],
-        cwd=ROOT, env=os.environ | variables, capture_output=True, text=True, timeout=3600,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        timeout=3600,
+    )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert " passed" in done.stdout and " skipped" not in done.stdout
     return done.stdout

@@ -34,10 +34,22 @@ RESIDUAL = Residual("scaled", LAW, LAW, TOKEN[0], ONE, ONE)
 REFUSED = {
     "scores of integers": (lambda: row_stats(TOKEN[..., None]), "scores: expected .*float32.*, got int64"),
     "scores of two axes": (lambda: law_rows(ONE), r"scores: expected shape \[\*, \*, \*\], got \[2, 3\]"),
-    "scores across": (lambda: row_stats(STRIDED), r"scores: expected a last axis of stride 1, got strides \(24, 1, 3\)"),
-    "integers to rank": (lambda: best_match(TOKEN[..., None], TOKEN, TOKEN[:1], None), "scores: expected .*, got int64"),
-    "temperatures of another batch": (lambda: row_stats(LAW, torch.ones(3)), r"inverse: expected shape \[2\], got \[3\]"),
-    "a floor of another shape": (lambda: row_stats(LAW, None, ONE[:, :1]), r"floor: expected shape \[2, 3\], got \[2, 1\]"),
+    "scores across": (
+        lambda: row_stats(STRIDED),
+        r"scores: expected a last axis of stride 1, got strides \(24, 1, 3\)",
+    ),
+    "integers to rank": (
+        lambda: best_match(TOKEN[..., None], TOKEN, TOKEN[:1], None),
+        "scores: expected .*, got int64",
+    ),
+    "temperatures of another batch": (
+        lambda: row_stats(LAW, torch.ones(3)),
+        r"inverse: expected shape \[2\], got \[3\]",
+    ),
+    "a floor of another shape": (
+        lambda: row_stats(LAW, None, ONE[:, :1]),
+        r"floor: expected shape \[2, 3\], got \[2, 1\]",
+    ),
     "a negative k": (lambda: truncation_floor(LAW, -1), "expected top_k >= 0 and top_p in .*, got -1"),
     "tokens of floats": (lambda: mass_at(LAW, TOKEN[0], ONE), "token: expected int64, got float32"),
     "rows of a third batch": (
@@ -46,13 +58,21 @@ REFUSED = {
     ),
     "half laws": (lambda: residual_mass(LAW.half(), LAW, ONE, ONE), "p: expected float32 or float64, got float16"),
     "laws across": (lambda: residual_mass(STRIDED, LAW, ONE, ONE), "p: expected a last axis of stride 1"),
-    "another vocabulary": (lambda: residual_mass(LAW, LAW[..., :5].clone(), ONE, ONE), "q: expected laws of the batch and"),
-    "scalars of another shape": (lambda: residual_mass(LAW, LAW, ONE[:, :2], ONE), r"alpha: expected shape \[2, 3\], got"),
+    "another vocabulary": (
+        lambda: residual_mass(LAW, LAW[..., :5].clone(), ONE, ONE),
+        "q: expected laws of the batch and",
+    ),
+    "scalars of another shape": (
+        lambda: residual_mass(LAW, LAW, ONE[:, :2], ONE),
+        r"alpha: expected shape \[2, 3\], got",
+    ),
     "a node too few": (
-        lambda: block_thresholds(ONE[:, 1:], ONE, LAW, LAW, TOKEN[0], None), r"child_p: expected shape \[2, 3\], got",
+        lambda: block_thresholds(ONE[:, 1:], ONE, LAW, LAW, TOKEN[0], None),
+        r"child_p: expected shape \[2, 3\], got",
     ),
     "flags of integers": (
-        lambda: block_thresholds(ONE, ONE, LAW, LAW, TOKEN[0], TOKEN), "live: expected bool, got int64",
+        lambda: block_thresholds(ONE, ONE, LAW, LAW, TOKEN[0], TOKEN),
+        "live: expected bool, got int64",
     ),
     "uniforms of another shape": (
         lambda: select_path(ONE, ONE[:, :2], TOKEN[:1], SQUARE, TOKEN[:1], TOKEN[:1], None, True),
@@ -61,30 +81,38 @@ REFUSED = {
     "counts of floats": (lambda: kseq_discount(LAW, LAW, ONE), "count: expected int64, got float32"),
     "masses of integers": (lambda: match_thresholds(TOKEN, TOKEN, SQUARE, None), "mass: expected float32 or float64"),
     "more children than before": (
-        lambda: mass_left(LAW, [TOKEN[:, :1], TOKEN[:, :2]], None), r"token\[1\]: expected at most 1 columns .*, got 2",
+        lambda: mass_left(LAW, [TOKEN[:, :1], TOKEN[:, :2]], None),
+        r"token\[1\]: expected at most 1 columns .*, got 2",
     ),
     "three scalars a child": (
-        lambda: reject_siblings(LAW, LAW, ONE, [torch.ones(3, B, N)], None), r"child\[0\]: expected shape \[4, 2, \*\], got",
+        lambda: reject_siblings(LAW, LAW, ONE, [torch.ones(3, B, N)], None),
+        r"child\[0\]: expected shape \[4, 2, \*\], got",
     ),
     "seeds of floats": (lambda: uniforms(ONE[:, 0], 1, 4), "seeds: expected int64, got float32"),
     "a node a row too few": (
-        lambda: residual_sample(RESIDUAL, TOKEN[:1, 0], TOKEN[:, 0], 1), r"node: expected shape \[2\], got \[1\]",
+        lambda: residual_sample(RESIDUAL, TOKEN[:1, 0], TOKEN[:, 0], 1),
+        r"node: expected shape \[2\], got \[1\]",
     ),
     "uniforms in single": (
-        lambda: residual_sample(RESIDUAL, TOKEN[:, 0], TOKEN[:, 0], 1, torch.rand(B, V)), "uniform: expected float64, got",
+        lambda: residual_sample(RESIDUAL, TOKEN[:, 0], TOKEN[:, 0], 1, torch.rand(B, V)),
+        "uniform: expected float64, got",
     ),
     "vectors of two widths": (
-        lambda: log_ratio(LAW, LAW[..., :3], LAW, LAW[..., :1]), r"draft_mean: expected .*\[..., 8\], got",
+        lambda: log_ratio(LAW, LAW[..., :3], LAW, LAW[..., :1]),
+        r"draft_mean: expected .*\[..., 8\], got",
     ),
     "a source of another batch": (
-        lambda: move_slots(POOL, POOL, TOKEN[:, 0], TOKEN[:1]), r"source: expected shape \[2, \*\], got \[1, 3\]",
+        lambda: move_slots(POOL, POOL, TOKEN[:, 0], TOKEN[:1]),
+        r"source: expected shape \[2, \*\], got \[1, 3\]",
     ),
     "values of another dtype": (
-        lambda: move_slots(POOL, POOL.half(), TOKEN[:, 0], TOKEN), "values: expected float32, got float16",
+        lambda: move_slots(POOL, POOL.half(), TOKEN[:, 0], TOKEN),
+        "values: expected float32, got float16",
     ),
     "nodes of another batch": (lambda: take_nodes(LAW, TOKEN[:1]), r"node: expected shape \[2, \*\], got \[1, 3\]"),
     "a budget of another shape": (
-        lambda: borrowed_mass(LAW, TOKEN, TOKEN, ONE[:, :1]), r"budget: expected shape \[2, 3\], got \[2, 1\]",
+        lambda: borrowed_mass(LAW, TOKEN, TOKEN, ONE[:, :1]),
+        r"budget: expected shape \[2, 3\], got \[2, 1\]",
     ),
     "ranks across": (lambda: ranked_window(STRIDED, TOKEN, 1, 1), "p: expected a last axis of stride 1"),
     "heads that do not divide": (
@@ -99,7 +127,7 @@ REFUSED = {
         lambda: tree_attention(POOL[0, :, :, :N].double(), POOL[0], POOL[1], TOKEN[:, 0], 4, SQUARE),
         "query: expected bfloat16",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", REFUSED)

@@ -150,7 +150,7 @@ def test_a_method_record_restores_the_method(toy) -> None:
         (":size=3", "decoding: expected NAME"),
         ("toy:size=3,size=4", "decoding: expected each setting once"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_text_is_refused_with_the_known_methods(text: str, sentence: str, toy) -> None:
     with pytest.raises(ValueError, match=f"^{sentence}" if sentence.startswith("decoding") else sentence):
         parse(text, "image", "decoding")

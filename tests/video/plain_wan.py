@@ -75,9 +75,16 @@ class PlainWan:
 
     @torch.no_grad()
     def block(
-        self, latents: Tensor, times: Sequence[float], text: Tensor, past: Sequence[Frame], first: int,
-        window: int | None = None, sinks: int = 0, relative: bool = False,
-    ) -> tuple[Tensor, list[Frame]]:  # fmt: skip
+        self,
+        latents: Tensor,
+        times: Sequence[float],
+        text: Tensor,
+        past: Sequence[Frame],
+        first: int,
+        window: int | None = None,
+        sinks: int = 0,
+        relative: bool = False,
+    ) -> tuple[Tensor, list[Frame]]:
         """The flow of a block [C, F, H, W] whose first frame is number `first`, and its frames as a later past.
 
         window, sinks: frames that are seen, own ones included; the oldest behind the sinks go first.   relative: positions

@@ -46,9 +46,16 @@ def table(shift: float) -> tuple[Tensor, Tensor]:
 
 
 def pipeline(
-    model: CausalWan, text: Tensor, first: list[Tensor], fresh: list[list[Tensor]], plan: BlockPlan,
-    window: int | None = None, sinks: int = 0, steps: tuple[int, ...] = (1000, 750, 500, 250), shift: float = 5.0,
-) -> tuple[list[Tensor], InPlaceCache]:  # fmt: skip
+    model: CausalWan,
+    text: Tensor,
+    first: list[Tensor],
+    fresh: list[list[Tensor]],
+    plan: BlockPlan,
+    window: int | None = None,
+    sinks: int = 0,
+    steps: tuple[int, ...] = (1000, 750, 500, 250),
+    shift: float = 5.0,
+) -> tuple[list[Tensor], InPlaceCache]:
     """All blocks, each followed by its clean pass, and the cache at the end."""
     sigma, times = table(shift)
     steps = torch.cat((times, torch.zeros(1)))[1000 - torch.tensor(steps)]

@@ -13,7 +13,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, UMT5Config, UMT5EncoderModel
 
-from mmspec.video import (  # fmt: skip
+from mmspec.video import (
     BlockPlan,
     BlockVideoPipeline,
     Cached,

@@ -136,8 +136,15 @@ def test_each_setting_of_the_cases_changes_the_video() -> None:
     """Each setting changes what is drawn, by far more than the two may be apart."""
     base = Case(window=5, sinks=1, switches=(2, 5))
     last = written_out(base)[-1]
-    for other in ({"window": 6}, {"sinks": 0}, {"relative": True}, {"clean": 20.0}, {"switches": (2, 6)},
-                  {"switches": (5,)}, {"recache": True}):  # fmt: skip
+    for other in (
+        {"window": 6},
+        {"sinks": 0},
+        {"relative": True},
+        {"clean": 20.0},
+        {"switches": (2, 6)},
+        {"switches": (5,)},
+        {"recache": True},
+    ):
         assert apart(last, written_out(replace(base, **other))[-1]) > 2e-3, other
 
 

@@ -27,9 +27,13 @@ TEXTS: dict[str, Callable[[], Any]] = {
     "sdvg:threshold=0.5,reward=zoo:video/reward@zoo:video/draft": lambda: SDVG(blocks(1), bright, threshold=0.5),
     "sdvg:router=strided:budget=2@zoo:video/draft": lambda: SDVG(blocks(1), router=Strided(2)),
     "sdvg:router=(hybrid:run=2,least=0.4),reduction=mean,sync=rebuilt@zoo:video/draft": lambda: SDVG(
-        blocks(1), bright, router=Hybrid(2, SDVG(blocks(1), bright, 0.4).active_router), reduction="mean", sync=Rebuilt()
+        blocks(1),
+        bright,
+        router=Hybrid(2, SDVG(blocks(1), bright, 0.4).active_router),
+        reduction="mean",
+        sync=Rebuilt(),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -10,8 +10,16 @@ from torch import Tensor
 from mmspec.core.keys import Keys
 from mmspec.video import BlockPlan, Cached, CausalWan, ChunkCache, FewStep, KeyedBlockNoise, WanConfig, WanVideo
 
-SIZES = WanConfig(num_attention_heads=2, attention_head_dim=12, ffn_dim=32, num_layers=2, in_channels=3, out_channels=3,
-                  text_dim=10, freq_dim=16)  # fmt: skip
+SIZES = WanConfig(
+    num_attention_heads=2,
+    attention_head_dim=12,
+    ffn_dim=32,
+    num_layers=2,
+    in_channels=3,
+    out_channels=3,
+    text_dim=10,
+    freq_dim=16,
+)
 GRID = (4, 4)  # rows and columns of a latent frame: 4 tokens
 PLAN = BlockPlan(2)
 

@@ -35,8 +35,10 @@ class Elsewhere(Tensor):
             raise RuntimeError(
                 f"{func.__name__}: expected all tensors on one device, got some on {THERE} and some on the CPU"
             )
-        args, kwargs = ({n: one for n, one in group.items() if n != "device"} if isinstance(group, dict) else group
-                        for group in (args, kwargs))  # fmt: skip
+        args, kwargs = (
+            {n: one for n, one in group.items() if n != "device"} if isinstance(group, dict) else group
+            for group in (args, kwargs)
+        )
         with torch._C.DisableTorchFunctionSubclass():
             found = func(*args, **kwargs)
         return tree_map_only(Tensor, lambda one: one if isinstance(one, cls) else one.as_subclass(cls), found)

@@ -48,14 +48,22 @@ def make(one: dict, verifier: str, inputs: dict) -> torch.nn.Module:
     layer = dict(one["layer"])
     config = LAYERS[layer.pop("model_type")](**layer)
     kept = inputs["kept"]  # ids of a reduced vocabulary
-    mapped = {"t2d": torch.zeros(config.vocab_size, dtype=torch.bool).index_fill_(0, kept, True),
-              "d2t": kept - torch.arange(len(kept)), "draft_vocab_size": len(kept)}  # fmt: skip
+    mapped = {
+        "t2d": torch.zeros(config.vocab_size, dtype=torch.bool).index_fill_(0, kept, True),
+        "d2t": kept - torch.arange(len(kept)),
+        "draft_vocab_size": len(kept),
+    }
     if one["kind"] == "dflash2":  # which drafts all tokens
         mapped = {"draft_vocab_size": config.vocab_size}
     model = SpeculatorModel.registry[one["kind"]].from_training_args(
-        verifier_config=config, **mapped,
-        verifier_name_or_path=verifier, draft_attn_impl="eager", ttt_steps=STEPS, num_depths=DEPTHS, **one["fields"],
-    )  # fmt: skip
+        verifier_config=config,
+        **mapped,
+        verifier_name_or_path=verifier,
+        draft_attn_impl="eager",
+        ttt_steps=STEPS,
+        num_depths=DEPTHS,
+        **one["fields"],
+    )
     own_rows = one["fields"].get("embed_requires_grad") or one["kind"] == "peagle"
     frozen = ("verifier",) if own_rows else ("verifier", "embed_tokens")
     randomise(model, one["seed"], (*frozen, "lm_head") if one["kind"] in BLOCKS else frozen)
@@ -110,9 +118,13 @@ def run_block(model: torch.nn.Module, inputs: dict) -> torch.Tensor:
     drawn = patch("speculators.models.dflash.core.select_anchors", lambda *_: (anchors, torch.ones_like(anchors) > 0))
     with drawn:
         rows, scores, _, _, place = model._backbone_forward(
-            inputs["states"][None], ids, torch.ones_like(ids), inputs["last"][None], torch.zeros_like(ids),
+            inputs["states"][None],
+            ids,
+            torch.ones_like(ids),
+            inputs["last"][None],
+            torch.zeros_like(ids),
             max_anchors=len(anchors),
-        )  # fmt: skip
+        )
     rows, scores = rows.view(len(anchors), size, -1), scores.view(len(anchors), size, -1)
     text, kind = ids[0, place].view(len(anchors), size), model.config.speculators_model_type
     from_root = model.config.sample_from_anchor

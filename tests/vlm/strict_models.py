@@ -13,11 +13,21 @@ from tests.vlm.tiny import IMAGE, PAD, PATCH, SIDE, VOCAB, liven
 KINDS = ("llama", "llava", "window")
 WINDOW = 24
 _DECODER = dict(
-    vocab_size=VOCAB, hidden_size=256, intermediate_size=520, num_hidden_layers=3, num_attention_heads=4,
-    num_key_value_heads=2, head_dim=64, max_position_embeddings=1024, bos_token_id=1, eos_token_id=None, pad_token_id=PAD,
-)  # fmt: skip
-_TOWER = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, image_size=SIDE,
-              patch_size=PATCH)  # fmt: skip
+    vocab_size=VOCAB,
+    hidden_size=256,
+    intermediate_size=520,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=64,
+    max_position_embeddings=1024,
+    bos_token_id=1,
+    eos_token_id=None,
+    pad_token_id=PAD,
+)
+_TOWER = dict(
+    hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, image_size=SIDE, patch_size=PATCH
+)
 # spread of the difference between two rows of the head, of a row's own spread, that a dtype can hardly tell apart
 _NEAR = {torch.float32: 1e-7, torch.bfloat16: 3e-3}
 

@@ -146,8 +146,15 @@ def t5() -> torch.nn.Module:
 
 
 def windowed() -> torch.nn.Module:
-    config = hf.MistralConfig(vocab_size=50, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
-                              num_key_value_heads=2, sliding_window=8)  # fmt: skip
+    config = hf.MistralConfig(
+        vocab_size=50,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        sliding_window=8,
+    )
     return hf.MistralForCausalLM(config)
 
 

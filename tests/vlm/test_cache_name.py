@@ -102,12 +102,15 @@ def test_versions_below_the_lowest_are_refused_and_above_the_newest_get_a_warnin
             check_version(".".join(map(str, number)) + ".3")
 
 
-@pytest.mark.parametrize("use", [
-    "import mmspec; mmspec.generate",
-    pytest.param("import mmspec; mmspec.Session", marks=pytest.mark.whole),
-    pytest.param("from mmspec.imagegen.adapters import decoder_model", marks=pytest.mark.whole),
-    pytest.param("import mmspec.vlm.training.prompts", marks=pytest.mark.whole),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "use",
+    [
+        "import mmspec; mmspec.generate",
+        pytest.param("import mmspec; mmspec.Session", marks=pytest.mark.whole),
+        pytest.param("from mmspec.imagegen.adapters import decoder_model", marks=pytest.mark.whole),
+        pytest.param("import mmspec.vlm.training.prompts", marks=pytest.mark.whole),
+    ],
+)
 def test_the_first_use_refuses_an_old_version_in_a_sentence(use):
     code = f"import transformers; transformers.__version__ = '5.12.0'; {use}"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

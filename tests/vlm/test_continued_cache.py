@@ -78,8 +78,9 @@ def test_a_cache_of_something_else_is_refused_in_a_sentence(name: str) -> None:
     model, ids = tiny("llama"), torch.arange(5, 17)[None]
     cache = DynamicCache(config=model.config)
     held = {"other tokens": ids + 1, "too long": ids, "whole": ids}.get(name, ids[:, :8])
-    (tiny("qwen3") if name == "other model" else model)(input_ids=held[:, :-1] if name == "other tokens" else held,
-                                                          past_key_values=cache)  # fmt: skip
+    (tiny("qwen3") if name == "other model" else model)(
+        input_ids=held[:, :-1] if name == "other tokens" else held, past_key_values=cache
+    )
     if name == "edited":
         cache.layers[1].values += 0.5
     settings = {"input_ids": ids[:, :6] if name == "too long" else ids[:, 8:] if name == "new part" else ids}

@@ -123,9 +123,10 @@ FORMS = {
     "(static:nodes=5,depth=3,drawn=with_replacement)": StaticTree((0, 0, 1, 2, 0, 1), "with_replacement"),
     "(chain:length=4,drawn=deterministic)": Chain(FixedLength(4), "deterministic"),
     "(chain:length=(confidence:threshold=0.3,longest=6))": Chain(ConfidenceStop(0.3, longest=6)),
-    "(chain:length=(confidence:threshold=0.3,longest=6),drawn=deterministic)":
-        Chain(ConfidenceStop(0.3, longest=6), "deterministic"),
-}  # fmt: skip
+    "(chain:length=(confidence:threshold=0.3,longest=6),drawn=deterministic)": Chain(
+        ConfidenceStop(0.3, longest=6), "deterministic"
+    ),
+}
 
 
 @pytest.mark.parametrize("text", FORMS)

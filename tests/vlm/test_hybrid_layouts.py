@@ -18,17 +18,39 @@ from mmspec.vlm.admission import take_apart
 from mmspec.vlm.proof.receptive_field import check_receptive_field
 from mmspec.vlm.proof.trial import TrialMismatch
 
-BASE = dict(vocab_size=99, hidden_size=32, intermediate_size=64, num_attention_heads=4, num_key_value_heads=2,
-            pad_token_id=None, eos_token_id=None, bos_token_id=None)  # fmt: skip
-MAMBA = dict(mamba_n_heads=4, mamba_d_head="auto", mamba_expand=2, mamba_d_state=16, mamba_n_groups=1, mamba_d_conv=4,
-             mamba_chunk_size=8)  # fmt: skip
+BASE = dict(
+    vocab_size=99,
+    hidden_size=32,
+    intermediate_size=64,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    pad_token_id=None,
+    eos_token_id=None,
+    bos_token_id=None,
+)
+MAMBA = dict(
+    mamba_n_heads=4,
+    mamba_d_head="auto",
+    mamba_expand=2,
+    mamba_d_state=16,
+    mamba_n_groups=1,
+    mamba_d_conv=4,
+    mamba_chunk_size=8,
+)
 DELTA = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8)
 EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16)
-NEMOTRON = dict(mamba_num_heads=4, mamba_head_dim=16, ssm_state_size=16, n_groups=1, conv_kernel=4, chunk_size=8,
-                head_dim=8)  # fmt: skip
+NEMOTRON = dict(
+    mamba_num_heads=4, mamba_head_dim=16, ssm_state_size=16, n_groups=1, conv_kernel=4, chunk_size=8, head_dim=8
+)
 JAMBA = dict(num_experts=1, mamba_d_state=8, mamba_d_conv=4, mamba_expand=2, mamba_dt_rank=4)
-ZAMBA = dict(mamba_d_state=16, n_mamba_heads=8, mamba_ngroups=1, chunk_size=8, num_mem_blocks=1,
-             use_shared_attention_adapter=False)  # fmt: skip
+ZAMBA = dict(
+    mamba_d_state=16,
+    n_mamba_heads=8,
+    mamba_ngroups=1,
+    chunk_size=8,
+    num_mem_blocks=1,
+    use_shared_attention_adapter=False,
+)
 
 
 def names(layout: str, **words: str) -> list[str]:
@@ -52,14 +74,17 @@ CLASSES = {
     "NemotronH": lambda layout: {"hybrid_override_pattern": "".join(names(layout, r="M", a="*")), **NEMOTRON},
     "Jamba": lambda layout: {"attn_layer_period": len(layout), "attn_layer_offset": layout.index("a"), **JAMBA},
     "Qwen3Next": lambda layout: {
-        **typed(layout, "linear_attention", "full_attention"), "head_dim": 8, **DELTA, **EXPERTS
+        **typed(layout, "linear_attention", "full_attention"),
+        "head_dim": 8,
+        **DELTA,
+        **EXPERTS,
     },
     "OlmoHybrid": lambda layout: typed(layout, "linear_attention", "full_attention") | DELTA,
     "Qwen3_5Text": lambda layout: typed(layout, "linear_attention", "full_attention") | DELTA | {"head_dim": 8},
     "Lfm2": lambda layout: typed(layout, "conv", "full_attention"),
     "FalconH1": lambda layout: {"mamba_d_ssm": 64, **MAMBA},
     "Zamba2": lambda layout: {"layers_block_type": names(layout, r="mamba", a="hybrid"), **ZAMBA},
-}  # fmt: skip
+}
 LAYOUT = "rraarra"
 # before these versions, such a class has a cache of its own or takes no masks by layer
 SINCE = {"OlmoHybrid": "5.15", "Zamba2": "5.15"}
@@ -123,7 +148,13 @@ def test_trials_do_not_depend_on_a_padding_id(name: str) -> None:
 
 def test_a_class_with_a_cache_of_its_own_is_refused_in_a_sentence() -> None:
     model = transformers.MiniMaxForCausalLM
-    config = transformers.MiniMaxConfig(**BASE, num_hidden_layers=3, head_dim=8, num_local_experts=2, block_size=4,
-                                        **typed("rar", "linear_attention", "full_attention"))  # fmt: skip
+    config = transformers.MiniMaxConfig(
+        **BASE,
+        num_hidden_layers=3,
+        head_dim=8,
+        num_local_experts=2,
+        block_size=4,
+        **typed("rar", "linear_attention", "full_attention"),
+    )
     with pytest.raises(ValueError, match="model: expected recurrent layers that keep their states in the cache"):
         mmspec.generate(model(config).eval(), input_ids=torch.tensor([[5, 6, 7]]), max_new_tokens=4)

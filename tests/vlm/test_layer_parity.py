@@ -33,14 +33,27 @@ def public() -> dict[str, Tensor]:
 @cache
 def target() -> nn.Module:
     config = hf.Gemma4TextConfig(
-        vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=6, num_kv_shared_layers=2,
-        layer_types=["sliding_attention", "full_attention"] * 3, num_attention_heads=2, num_key_value_heads=1, head_dim=8,
-        global_head_dim=16, sliding_window=6, hidden_size_per_layer_input=4, vocab_size_per_layer_input=96,
-        final_logit_softcapping=None, rms_norm_eps=1e-6, tie_word_embeddings=True, rope_parameters={
+        vocab_size=96,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=6,
+        num_kv_shared_layers=2,
+        layer_types=["sliding_attention", "full_attention"] * 3,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        global_head_dim=16,
+        sliding_window=6,
+        hidden_size_per_layer_input=4,
+        vocab_size_per_layer_input=96,
+        final_logit_softcapping=None,
+        rms_norm_eps=1e-6,
+        tie_word_embeddings=True,
+        rope_parameters={
             "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
             "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
         },
-    )  # fmt: skip
+    )
     model = hf.Gemma4ForCausalLM(config).eval().requires_grad_(False)
     weights = {name.removeprefix("target."): w for name, w in public().items() if name.startswith("target.")}
     missing, unknown = model.load_state_dict(weights, strict=False)

@@ -17,10 +17,14 @@ ORIGINAL, STEPS = 16, 28
 ROPES = {
     "dynamic": {"rope_type": "dynamic", "factor": 3.0, "rope_theta": 1e4},
     "longrope": {
-        "rope_type": "longrope", "short_factor": [1.0, 1.3, 1.6, 2.0], "long_factor": [2.0, 4.0, 7.0, 9.0], "factor": 4.0,
-        "original_max_position_embeddings": ORIGINAL, "rope_theta": 1e4,
+        "rope_type": "longrope",
+        "short_factor": [1.0, 1.3, 1.6, 2.0],
+        "long_factor": [2.0, 4.0, 7.0, 9.0],
+        "factor": 4.0,
+        "original_max_position_embeddings": ORIGINAL,
+        "rope_theta": 1e4,
     },
-}  # fmt: skip
+}
 
 
 def model_of(kind: str, rope: str) -> nn.Module:

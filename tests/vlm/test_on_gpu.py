@@ -100,9 +100,17 @@ def test_sampled_texts_have_the_distribution_of_the_target(drafter: str | None, 
         "static tree": lambda: placed(chain(kind="narrow").with_shape(StaticTree())),
     }[drafter]()
     out = mmspec.generate(
-        placed(narrow()), input_ids=PROMPT.expand(ROWS, -1).cuda(), drafter=made, rule=rule, seed=1, do_sample=True,
-        max_new_tokens=STEPS + 2, top_k=0, return_dict=True, capture=captured,
-    )  # fmt: skip
+        placed(narrow()),
+        input_ids=PROMPT.expand(ROWS, -1).cuda(),
+        drafter=made,
+        rule=rule,
+        seed=1,
+        do_sample=True,
+        max_new_tokens=STEPS + 2,
+        top_k=0,
+        return_dict=True,
+        capture=captured,
+    )
     assert p_value(out.sequences[:, 3 : 3 + STEPS].cpu(), exact_law(1.0)) > 1e-3
     assert out.stats.exact and (drafter is None or out.stats.accept_length > 1.05)
 

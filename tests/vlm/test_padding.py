@@ -81,9 +81,14 @@ def test_padding_changes_neither_tokens_nor_caches_nor_counts(
 
 def test_strict_passes_are_not_padded(widths: list) -> None:
     out = mmspec.generate(
-        tiny("llama"), drafter=PromptLookup(), strict=True, max_new_tokens=6, do_sample=False, return_dict=True,
+        tiny("llama"),
+        drafter=PromptLookup(),
+        strict=True,
+        max_new_tokens=6,
+        do_sample=False,
+        return_dict=True,
         **prompt("llama"),
-    )  # fmt: skip
+    )
     assert widths == [] and out.stats.target_passes > 1
 
 

@@ -109,8 +109,9 @@ def commit(target: TextTarget, draft: Draft) -> tuple[Evidence, list[Tensor]]:
 
 def test_nothing_of_a_probe_stays_in_the_cache() -> None:
     targets = [prefilled("llava", 1) for _ in range(2)]
-    plain, probed = (commit(target, drafted(target, parents))
-                     for target, parents in zip(targets, (NODES, BEHIND), strict=True))  # fmt: skip
+    plain, probed = (
+        commit(target, drafted(target, parents)) for target, parents in zip(targets, (NODES, BEHIND), strict=True)
+    )
     assert targets[0].cache.lengths == targets[1].cache.lengths and targets[0].tokens == targets[1].tokens
     assert far(plain[0].scores, probed[0].scores) < 1e-6
     assert all(far(one, other) < 1e-6 for one, other in zip(plain[1], probed[1], strict=True))

@@ -20,8 +20,13 @@ from tests.vlm.tiny import _DECODER, PAD, VOCAB, liven, prompt, tiny
 
 _SIZES = dict(vocab_size=VOCAB, hidden_size=32, bos_token_id=1, eos_token_id=None, pad_token_id=PAD)
 _LAYERS = dict(num_hidden_layers=2, num_attention_heads=4)
-_LLAMA4 = dict(floor_scale=4, attn_temperature_tuning=True, layer_types=["full_attention"] * 2, num_local_experts=2,
-               intermediate_size_mlp=48)  # fmt: skip
+_LLAMA4 = dict(
+    floor_scale=4,
+    attn_temperature_tuning=True,
+    layer_types=["full_attention"] * 2,
+    num_local_experts=2,
+    intermediate_size_mlp=48,
+)
 
 
 def made(name: str, **config: object) -> nn.Module:
@@ -37,17 +42,25 @@ def made(name: str, **config: object) -> nn.Module:
 
 def local(window: int) -> nn.Module:
     kinds = [[["global", "local"], 1]]
-    return made("GPTNeoForCausalLM", num_layers=2, num_heads=4, attention_types=kinds, window_size=window,
-                max_position_embeddings=128, **_SIZES)  # fmt: skip
+    return made(
+        "GPTNeoForCausalLM",
+        num_layers=2,
+        num_heads=4,
+        attention_types=kinds,
+        window_size=window,
+        max_position_embeddings=128,
+        **_SIZES,
+    )
 
 
 SOUND = {
     "gpt2": lambda: made("GPT2LMHeadModel", n_layer=2, n_head=4, n_positions=128, **_SIZES),
-    "opt": lambda: made("OPTForCausalLM", ffn_dim=48, word_embed_proj_dim=32, max_position_embeddings=128,
-                        **_SIZES, **_LAYERS),
+    "opt": lambda: made(
+        "OPTForCausalLM", ffn_dim=48, word_embed_proj_dim=32, max_position_embeddings=128, **_SIZES, **_LAYERS
+    ),
     "falcon": lambda: made("FalconForCausalLM", **_SIZES, **_LAYERS),
     "gemma": lambda: made("GemmaForCausalLM", **_DECODER),
-}  # fmt: skip
+}
 UNSOUND = {
     "alibi": (lambda: made("FalconForCausalLM", alibi=True, **_SIZES, **_LAYERS), "verifies drafts"),
     "temperature by slot": (lambda: made("Llama4ForCausalLM", **_DECODER, **_LLAMA4, no_rope_layers=[1, 0]), "logits"),

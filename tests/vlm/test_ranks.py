@@ -25,8 +25,12 @@ def test_two_processes_with_a_plan_give_its_own_words(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += ["-m", "tests.vlm.sharing"]
     found = subprocess.run(
-        [*command, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, timeout=240,
+        [*command, str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=240,
         env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-    )  # fmt: skip
+    )
     assert found.returncode == 0, found.stderr[-4000:]
     assert "rank 0 of 2: the same" in found.stdout and "rank 1 of 2: the same" in found.stdout

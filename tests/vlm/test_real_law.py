@@ -126,10 +126,18 @@ def sample(subject: Subject, drafter: Drafter | None, temperature: float) -> tup
     seen, accepted, start = [], 0, subject.prompt.shape[1]
     for seed in range(subject.batches):
         out = mmspec.generate(
-            subject.model, input_ids=subject.prompt.expand(subject.rows, -1), drafter=drafter, seed=seed, do_sample=True,
-            attention_mask=torch.ones(subject.rows, start, dtype=torch.long), temperature=temperature, top_k=TOP_K,
-            top_p=1.0, max_new_tokens=STEPS + 2, return_dict=True,
-        )  # fmt: skip
+            subject.model,
+            input_ids=subject.prompt.expand(subject.rows, -1),
+            drafter=drafter,
+            seed=seed,
+            do_sample=True,
+            attention_mask=torch.ones(subject.rows, start, dtype=torch.long),
+            temperature=temperature,
+            top_k=TOP_K,
+            top_p=1.0,
+            max_new_tokens=STEPS + 2,
+            return_dict=True,
+        )
         seen += [tuple(row[start : start + STEPS]) for row in out.sequences.tolist()]
         accepted += sum(kept or 0 for one in out.stats.accepted for kept in one)
     return seen, accepted

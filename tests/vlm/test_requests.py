@@ -116,9 +116,16 @@ def test_a_greedy_row_with_nothing_to_choose_goes_on_as_in_transformers(shape: s
 def opt(positions: int = 32) -> nn.Module:
     """A model with a learned table of positions."""
     config = hf.OPTConfig(
-        vocab_size=VOCAB, max_position_embeddings=positions, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
-        ffn_dim=48, word_embed_proj_dim=32, pad_token_id=PAD, eos_token_id=None,
-    )  # fmt: skip
+        vocab_size=VOCAB,
+        max_position_embeddings=positions,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        ffn_dim=48,
+        word_embed_proj_dim=32,
+        pad_token_id=PAD,
+        eos_token_id=None,
+    )
     torch.manual_seed(0)
     return hf.OPTForCausalLM(config).eval()
 

@@ -118,8 +118,14 @@ def test_a_cache_that_offloads_its_layers_does_so_when_it_is_filled(monkeypatch:
 
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("make", (lambda model: DynamicCache(), lambda model: DynamicCache(config=model.config),
-                                  lambda model: StaticCache(config=model.config, max_cache_len=64)))  # fmt: skip
+@pytest.mark.parametrize(
+    "make",
+    (
+        lambda model: DynamicCache(),
+        lambda model: DynamicCache(config=model.config),
+        lambda model: StaticCache(config=model.config, max_cache_len=64),
+    ),
+)
 def test_a_callers_own_empty_cache_is_filled(make: object, door: str) -> None:
     model, inputs = tiny("llama"), prompt("llama", batch=4, seed=3)
     plain = model.generate(**inputs, max_new_tokens=STEPS)
@@ -177,12 +183,16 @@ class Forgetful(DynamicCache):
 @pytest.mark.parametrize(
     ("name", "make", "sentence"),
     (
-        ("llama", lambda model: QuantizedCache("fp8", model.config), "DynamicCache or a StaticCache, got a QuantizedCache"),
+        (
+            "llama",
+            lambda model: QuantizedCache("fp8", model.config),
+            "DynamicCache or a StaticCache, got a QuantizedCache",
+        ),
         ("llama", lambda model: Forgetful(), "DynamicCache or a StaticCache, got a Forgetful"),
         ("llama", lambda model: StaticCache(config=model.config, max_cache_len=9), "room for"),
         ("Qwen3_5ForCausalLM", lambda model: DynamicCache(), "config="),
     ),
-)  # fmt: skip
+)
 def test_caches_that_cannot_be_filled_are_refused(door: str, name: str, make: object, sentence: str) -> None:
     model = tiny(name) if name == "llama" else model_with(name)
     passes = []

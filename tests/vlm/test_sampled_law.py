@@ -26,9 +26,14 @@ LAWS = {"t0.7": dict(temperature=0.7), "t1": dict(temperature=1.0), "t1_top_p0.9
 def narrow(noise: float = 0.0) -> nn.Module:
     """The target; with noise on its weights, a model that drafts for it."""
     config = hf.LlamaConfig(
-        vocab_size=V, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
-        bos_token_id=None, eos_token_id=None,
-    )  # fmt: skip
+        vocab_size=V,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
     torch.manual_seed(1)
     model = hf.LlamaForCausalLM(config).eval().requires_grad_(False)
     for weight in model.parameters():
@@ -72,9 +77,17 @@ def sample(drafter: Drafter | None, rule: str, settings: dict, rounds: int = 1) 
     for seed in range(rounds):
         # longer than what is looked at, so that no draft is cut short by the end
         out = mmspec.generate(
-            narrow(), input_ids=PROMPT.expand(ROWS, -1), drafter=drafter, rule=rule, seed=seed, do_sample=True,
-            max_new_tokens=STEPS + 2, top_k=0, return_dict=True, **settings,
-        )  # fmt: skip
+            narrow(),
+            input_ids=PROMPT.expand(ROWS, -1),
+            drafter=drafter,
+            rule=rule,
+            seed=seed,
+            do_sample=True,
+            max_new_tokens=STEPS + 2,
+            top_k=0,
+            return_dict=True,
+            **settings,
+        )
         parts.append(out.sequences[:, 3 : 3 + STEPS])
         lengths.append(out.stats.accept_length)
     return torch.cat(parts), sum(lengths) / rounds

@@ -68,21 +68,28 @@ SIZES = {
 _QWEN3 = {"model_type": "qwen3", "num_hidden_layers": 2}
 BLOCK_LAYERS = {
     "plain": _QWEN3,
-    "window": {**_QWEN3, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": WINDOW,
-               "use_sliding_window": True},
+    "window": {
+        **_QWEN3,
+        "layer_types": ["sliding_attention", "full_attention"],
+        "sliding_window": WINDOW,
+        "use_sliding_window": True,
+    },
     "llama3": {**_QWEN3, "rope_parameters": LLAMA3},
     "biased-yarn": {**_QWEN3, "rope_parameters": YARN, "attention_bias": True},
-}  # fmt: skip
+}
 SLIDING = dict(reach=(WINDOW, UNLIMITED), reach_from_root=True, causal=(True, False), num_hidden_layers=2)
 MARKOV, REFINER, REDUCED = dict(markov_rank=8, from_root=False), dict(refiner_rank=8), dict(draft_vocab_size=DRAFTED)
 OF_OURS: dict[str, dict[str, dict[str, Any]]] = {
     "dflash": {"plain": {}, "sliding": SLIDING | dict(attention_bias=True), "reduced": SLIDING | REDUCED},
     "dflash2": {"plain": dict(conv_group=8, selector_rank=8, selector_top=6)},
-    "dspark": {"plain": dict(markov_rank=8), "gated": MARKOV | dict(markov_head_type="gated"),
-               "rnn": MARKOV | REDUCED | dict(markov_head_type="rnn", root_first=True),
-               "none": dict(markov_rank=0, confidence_with_markov=False)},
+    "dspark": {
+        "plain": dict(markov_rank=8),
+        "gated": MARKOV | dict(markov_head_type="gated"),
+        "rnn": MARKOV | REDUCED | dict(markov_head_type="rnn", root_first=True),
+        "none": dict(markov_rank=0, confidence_with_markov=False),
+    },
     "xpress": {"plain": REFINER, "root": REFINER | dict(from_root=True), "sliding": REFINER | SLIDING | REDUCED},
-}  # fmt: skip
+}
 # kinds of another module add their drafters here, their logits to LOGITS, and to RUN of the worker
 DRAFTERS = [
     *options("eagle3", True),
@@ -91,12 +98,18 @@ DRAFTERS = [
     Drafter("eagle3", "target", False),
     *options("peagle", True, mask_token_id=MASK),
     *options("peagle", False, mask_token_id=MASK),
-    *(Drafter(kind, option, True, {"mask_token_id": MASK, "block_size": BLOCK, **SIZES.get(kind, {})}, layer)
-      for kind in BLOCKS for option, layer in BLOCK_LAYERS.items()),
-    *(Drafter(kind, option, False, {"mask_token_id": MASK, "block_size": BLOCK, "taps": (0, 1, 2), **fields})
-      for kind in BLOCKS for option, fields in OF_OURS[kind].items()),
+    *(
+        Drafter(kind, option, True, {"mask_token_id": MASK, "block_size": BLOCK, **SIZES.get(kind, {})}, layer)
+        for kind in BLOCKS
+        for option, layer in BLOCK_LAYERS.items()
+    ),
+    *(
+        Drafter(kind, option, False, {"mask_token_id": MASK, "block_size": BLOCK, "taps": (0, 1, 2), **fields})
+        for kind in BLOCKS
+        for option, fields in OF_OURS[kind].items()
+    ),
     *(Drafter("mtp", "plain", made) for made in (True, False)),
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +130,18 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def model() -> nn.Module:
     config = hf.LlamaConfig(
-        vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=48, num_hidden_layers=4, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=8, max_position_embeddings=256, bos_token_id=1, eos_token_id=None, pad_token_id=0,
-    )  # fmt: skip
+        vocab_size=VOCAB,
+        hidden_size=HIDDEN,
+        intermediate_size=48,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        max_position_embeddings=256,
+        bos_token_id=1,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
     torch.manual_seed(3)
     model = hf.LlamaForCausalLM(config).eval().requires_grad_(False)
     liven(model)
@@ -150,9 +172,14 @@ def travelled(
         last = model.model(text[:, :-1]).last_hidden_state
     anchors = torch.arange(2, text.shape[1] - 1 - BLOCK)
     inputs = {
-        "ids": text[0, 1:], "whole": text[0, :-1], "anchors": anchors, "kept": torch.arange(DRAFTED) + 7,
-        "states": seen.levels[0], "last": last[0], "mtp": qwen3.model(text[:, :-1]).last_hidden_state[0],
-    }  # fmt: skip
+        "ids": text[0, 1:],
+        "whole": text[0, :-1],
+        "anchors": anchors,
+        "kept": torch.arange(DRAFTED) + 7,
+        "states": seen.levels[0],
+        "last": last[0],
+        "mtp": qwen3.model(text[:, :-1]).last_hidden_state[0],
+    }
     save_file({name: value.clone() for name, value in inputs.items()}, folder / "inputs")
     verifier, make, read = Verifier.of_model(model, str(folder / "target")), [], []
     for number, one in enumerate(DRAFTERS):

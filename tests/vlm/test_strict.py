@@ -166,8 +166,16 @@ def test_eager_attention_is_refused_and_the_model_goes_on_without() -> None:
 
 @pytest.mark.parametrize("kind", ("Gemma2", "GptOss"))
 def test_the_error_for_a_class_without_sdpa_does_not_suggest_loading_it(kind: str) -> None:
-    sizes = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-                 num_key_value_heads=2, head_dim=16, pad_token_id=PAD)  # fmt: skip
+    sizes = dict(
+        vocab_size=VOCAB,
+        hidden_size=64,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        pad_token_id=PAD,
+    )
     sizes |= dict(num_local_experts=2, num_experts_per_tok=1) if kind == "GptOss" else {}
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -115,6 +115,10 @@ def test_token_healing_in_a_conversation_is_refused() -> None:
     model = tiny("llama")
     with pytest.raises(ValueError, match="token_healing: expected"):
         mmspec.generate(
-            model, input_ids=torch.tensor([[31, 44, 52, 7]]), past_key_values=Past(model), max_new_tokens=4,
-            token_healing=True, tokenizer=healing_words(),
-        )  # fmt: skip
+            model,
+            input_ids=torch.tensor([[31, 44, 52, 7]]),
+            past_key_values=Past(model),
+            max_new_tokens=4,
+            token_healing=True,
+            tokenizer=healing_words(),
+        )

@@ -169,8 +169,18 @@ def accelerate_hook(module: nn.Module, change: Change) -> Callable[[], None]:
     return lambda: None
 
 
-WAYS = (forward_hook, pre_hook, pre_hook_with_kwargs, lambda_forward, method_forward, partial_forward,
-        wrapping_forward, class_forward, global_hook, accelerate_hook)  # fmt: skip
+WAYS = (
+    forward_hook,
+    pre_hook,
+    pre_hook_with_kwargs,
+    lambda_forward,
+    method_forward,
+    partial_forward,
+    wrapping_forward,
+    class_forward,
+    global_hook,
+    accelerate_hook,
+)
 
 
 def drafters() -> dict[str, object]:

@@ -21,9 +21,17 @@ TREE = StaticTree(likeliest_tree(NODES, 5, (0.6, 0.15, 0.08, 0.04)))
 def model(dtype: torch.dtype) -> torch.nn.Module:
     torch.manual_seed(0)
     config = hf.LlamaConfig(
-        vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
-        max_position_embeddings=256, tie_word_embeddings=True, bos_token_id=1, eos_token_id=None, pad_token_id=0,
-    )  # fmt: skip
+        vocab_size=VOCAB,
+        hidden_size=HIDDEN,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=256,
+        tie_word_embeddings=True,
+        bos_token_id=1,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
     return hf.LlamaForCausalLM(config).to(dtype).eval()
 
 

@@ -84,13 +84,16 @@ def test_a_request_refuses_other_types_by_name(name: str) -> None:
 def test_parts_of_drafters_are_refused_by_name() -> None:
     calls = {
         "stop": [partial(drafters.DynamicTree, stop=stop) for stop in (None, "a", 3, [1], 0.5)],
-        "table": [partial(kind, table=table) for kind in (drafters.TokenRecycling, drafters.Stand, drafters.Aded)
-                  for table in ([1], {}, torch.ones(2))],
+        "table": [
+            partial(kind, table=table)
+            for kind in (drafters.TokenRecycling, drafters.Stand, drafters.Aded)
+            for table in ([1], {}, torch.ones(2))
+        ],
         "width": [partial(drafters.RecyclingTable, width=width) for width in (None, "a", 1.5, 0)],
         "max_ngram": [partial(drafters.LawTable, max_ngram=count) for count in (None, "a", 1.5)],
         "count": [partial(drafters.LayerSet, count) for count in (None, "a", 1.5)],
         "drafter": [partial(drafters.Goodput, drafter) for drafter in (None, "a", 3, drafters.PromptLookup)],
-    }  # fmt: skip
+    }
     for name, several in calls.items():
         for call in several:
             with pytest.raises(ValueError, match=f"^{name}: expected [^\n]*"):

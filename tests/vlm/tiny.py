@@ -18,16 +18,34 @@ SIDE, PATCH = 8, 4  # of vision towers that read square tiles
 PINPOINTS = [[8, 16], [16, 8], [16, 16]]
 
 _DECODER = dict(
-    vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-    num_key_value_heads=2, head_dim=8, max_position_embeddings=1024, bos_token_id=1, eos_token_id=None,
+    vocab_size=VOCAB,
+    hidden_size=HIDDEN,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    max_position_embeddings=1024,
+    bos_token_id=1,
+    eos_token_id=None,
     pad_token_id=PAD,
-)  # fmt: skip
-_TOWER = dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, image_size=SIDE,
-              patch_size=PATCH)  # fmt: skip
-_QWEN_TOWER = dict(depth=2, hidden_size=16, intermediate_size=24, num_heads=2, patch_size=PATCH, spatial_merge_size=2,
-                   temporal_patch_size=2, out_hidden_size=HIDDEN)  # fmt: skip
-_QWEN_IDS = dict(image_token_id=IMAGE, video_token_id=VIDEO, vision_start_token_id=VISION_START,
-                 vision_end_token_id=VISION_END)  # fmt: skip
+)
+_TOWER = dict(
+    hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, image_size=SIDE, patch_size=PATCH
+)
+_QWEN_TOWER = dict(
+    depth=2,
+    hidden_size=16,
+    intermediate_size=24,
+    num_heads=2,
+    patch_size=PATCH,
+    spatial_merge_size=2,
+    temporal_patch_size=2,
+    out_hidden_size=HIDDEN,
+)
+_QWEN_IDS = dict(
+    image_token_id=IMAGE, video_token_id=VIDEO, vision_start_token_id=VISION_START, vision_end_token_id=VISION_END
+)
 
 
 def _config(kind: str) -> hf.PreTrainedConfig:
@@ -37,27 +55,35 @@ def _config(kind: str) -> hf.PreTrainedConfig:
         )
     if kind == "llava_next":
         return hf.LlavaNextConfig(
-            vision_config=hf.CLIPVisionConfig(**_TOWER), text_config=hf.MistralConfig(**_DECODER, sliding_window=None),
-            image_token_id=IMAGE, image_grid_pinpoints=PINPOINTS,
-        )  # fmt: skip
+            vision_config=hf.CLIPVisionConfig(**_TOWER),
+            text_config=hf.MistralConfig(**_DECODER, sliding_window=None),
+            image_token_id=IMAGE,
+            image_grid_pinpoints=PINPOINTS,
+        )
     if kind == "onevision":
         return hf.LlavaOnevisionConfig(
             vision_config=hf.SiglipVisionConfig(**_TOWER, vision_use_head=False),
-            text_config=hf.Qwen2Config(**_DECODER), image_token_id=IMAGE, video_token_id=VIDEO,
-            image_grid_pinpoints=PINPOINTS, vision_feature_layer=-1, vision_feature_select_strategy="full",
-        )  # fmt: skip
+            text_config=hf.Qwen2Config(**_DECODER),
+            image_token_id=IMAGE,
+            video_token_id=VIDEO,
+            image_grid_pinpoints=PINPOINTS,
+            vision_feature_layer=-1,
+            vision_feature_select_strategy="full",
+        )
     if kind == "qwen2_5_vl":
         rope = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}
         return hf.Qwen2_5_VLConfig(
             vision_config=dict(_QWEN_TOWER, window_size=16, fullatt_block_indexes=[1]),
-            text_config=dict(_DECODER, rope_parameters=rope), **_QWEN_IDS,
-        )  # fmt: skip
+            text_config=dict(_DECODER, rope_parameters=rope),
+            **_QWEN_IDS,
+        )
     if kind == "qwen3_vl":
         rope = {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 1e4}
         return hf.Qwen3VLConfig(
             vision_config=dict(_QWEN_TOWER, deepstack_visual_indexes=[0], num_position_embeddings=16),
-            text_config=dict(_DECODER, rope_parameters=rope), **_QWEN_IDS,
-        )  # fmt: skip
+            text_config=dict(_DECODER, rope_parameters=rope),
+            **_QWEN_IDS,
+        )
     if kind == "mistral":
         return hf.MistralConfig(**_DECODER, sliding_window=None)
     return {"llama": hf.LlamaConfig, "qwen2": hf.Qwen2Config, "qwen3": hf.Qwen3Config}[kind](**_DECODER)

@@ -63,8 +63,13 @@ def asked(
 
     gate = RequestGate(app, LIMITS, folder, HANDLERS, names)
     length = [(b"content-length", str(len(body)).encode())] if declared else []
-    scope = {"type": "http", "path": path, "method": method, "query_string": query,
-             "headers": [(b"host", host.encode()), *length, *headers]}  # fmt: skip
+    scope = {
+        "type": "http",
+        "path": path,
+        "method": method,
+        "query_string": query,
+        "headers": [(b"host", host.encode()), *length, *headers],
+    }
     asyncio.run(gate(scope, receive, send))
     head, *rest = sent
     assert {name for name, _ in head["headers"]} >= {b"x-content-type-options", b"referrer-policy", b"x-frame-options"}

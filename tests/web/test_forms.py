@@ -24,9 +24,17 @@ def test_a_file_comes_out_as_it_went_in(content: bytes) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"xyz", b"--B--\r\n", b"--B\r\n\r\n", form(HEAD)[:40], form(HEAD)[:-8], b"\r\n" + form(HEAD),
-     form(HEAD).replace(b"\r\n\r\n", b"\n\n")],
-)  # fmt: skip
+    [
+        b"",
+        b"xyz",
+        b"--B--\r\n",
+        b"--B\r\n\r\n",
+        form(HEAD)[:40],
+        form(HEAD)[:-8],
+        b"\r\n" + form(HEAD),
+        form(HEAD).replace(b"\r\n\r\n", b"\n\n"),
+    ],
+)
 def test_a_damaged_form_is_refused(body: bytes) -> None:
     with pytest.raises(RefusedRequest, match=r"upload: expected .*, got "):
         file_of_form(TYPE, body)
@@ -47,9 +55,14 @@ def test_a_form_with_several_files_is_refused(count: int) -> None:
 
 @pytest.mark.parametrize(
     "head",
-    [HEAD.replace(b"a.png", b""), HEAD.replace(b'; filename="a.png"', b""), HEAD.replace(b'"files"', b'"x"'),
-     b"Content-Type: image/png", b""],
-)  # fmt: skip
+    [
+        HEAD.replace(b"a.png", b""),
+        HEAD.replace(b'; filename="a.png"', b""),
+        HEAD.replace(b'"files"', b'"x"'),
+        b"Content-Type: image/png",
+        b"",
+    ],
+)
 def test_a_file_without_a_name_is_refused(head: bytes) -> None:
     with pytest.raises(RefusedRequest, match=r"upload: expected .*, got "):
         file_of_form(TYPE, form(head))

@@ -47,10 +47,18 @@ def test_only_the_public_handlers_are_listed(tmp_path: Path, query: bytes, statu
 
 @pytest.mark.parametrize(
     ("origin", "status"),
-    [("http://127.0.0.1:7860", 200), ("HTTP://127.0.0.1:7860", 200), ("http://localhost:7860", 403),
-     ("http://127.0.0.1:9999", 403), ("http://localhost:9999", 403), ("http://127.0.0.1", 403), ("null", 403),
-     ("http://evil.example", 403), ("http://127.0.0.1:7860.evil.example", 403)],
-)  # fmt: skip
+    [
+        ("http://127.0.0.1:7860", 200),
+        ("HTTP://127.0.0.1:7860", 200),
+        ("http://localhost:7860", 403),
+        ("http://127.0.0.1:9999", 403),
+        ("http://localhost:9999", 403),
+        ("http://127.0.0.1", 403),
+        ("null", 403),
+        ("http://evil.example", 403),
+        ("http://127.0.0.1:7860.evil.example", 403),
+    ],
+)
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
 def test_a_page_of_another_origin_is_refused(tmp_path: Path, origin: str, status: int, method: str) -> None:
     app = App()

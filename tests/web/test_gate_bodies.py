@@ -127,8 +127,14 @@ def test_a_value_of_another_type_is_refused_by_the_name_of_its_input(tmp_path: P
                                     {"session_hash": "x" * 65}, {"session_hash": 7}])  # fmt: skip
 def test_a_call_that_no_page_makes_is_refused(tmp_path: Path, fields: dict) -> None:
     app = App()
-    found, answer = asked(app, tmp_path, JOIN, call(1, "exact", 0, **fields) if "data" not in fields else
-                          json.dumps({**json.loads(call(1)), **fields}).encode())  # fmt: skip
+    found, answer = asked(
+        app,
+        tmp_path,
+        JOIN,
+        call(1, "exact", 0, **fields)
+        if "data" not in fields
+        else json.dumps({**json.loads(call(1)), **fields}).encode(),
+    )
     sentence(found, answer, 400)
     assert app.bodies == [] and next(iter(fields)) in answer["detail"]
 

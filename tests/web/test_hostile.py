@@ -116,8 +116,11 @@ def test_a_value_of_a_wrong_type_or_out_of_range(visitor: Visitor, stored: dict,
 
 @pytest.mark.parametrize("value", [0.5, 1.5, 2.0000001])
 def test_a_fractional_seed_is_refused_and_not_rounded(visitor: Visitor, stored: dict, value: float) -> None:
-    for name, data in (("caption", caption(stored, seed=value)), ("image", ["a red circle", "scd", "exact", 0, value]),
-                       ("continuous", ["red circle", "mar", "head:window=32", "exact", 1, value])):  # fmt: skip
+    for name, data in (
+        ("caption", caption(stored, seed=value)),
+        ("image", ["a red circle", "scd", "exact", 0, value]),
+        ("continuous", ["red circle", "mar", "head:window=32", "exact", 1, value]),
+    ):
         found = visitor.call(name, data)
         sentence(found)
         assert found.startswith("seed: ")
@@ -186,9 +189,20 @@ def test_every_route_of_gradio_is_closed_but_those_of_the_page(visitor: Visitor)
                 if answer.status_code != 404:
                     found.add((method, path))
     posted = {("POST", f"/gradio_api/{name}") for name in ("queue/join", "cancel", "reset", "upload")}
-    read = {("GET", path) for path in ("/", "/config", "/theme.css", "/favicon.ico", "/gradio_api/info", "/gradio_api/app_id",
-                                       "/gradio_api/startup-events", "/gradio_api/queue/data",
-                                       "/gradio_api/upload_progress")}  # fmt: skip
+    read = {
+        ("GET", path)
+        for path in (
+            "/",
+            "/config",
+            "/theme.css",
+            "/favicon.ico",
+            "/gradio_api/info",
+            "/gradio_api/app_id",
+            "/gradio_api/startup-events",
+            "/gradio_api/queue/data",
+            "/gradio_api/upload_progress",
+        )
+    }
     assert found <= posted | read | {("HEAD", "/")} and found >= posted | {("GET", "/"), ("GET", "/config")}
 
 
@@ -196,9 +210,12 @@ def test_every_route_of_gradio_is_closed_but_those_of_the_page(visitor: Visitor)
 def test_a_page_of_another_origin_drives_nothing(visitor: Visitor, origin: str) -> None:
     join = {"data": ["one"], "fn_index": visitor.handlers["pareto"], "session_hash": "origin"}
     preflight = {"access-control-request-method": "POST", "access-control-request-headers": "content-type"}
-    for method, path, more in (("GET", "config", {}), ("POST", "gradio_api/queue/join", {"json": join}),
-                               ("OPTIONS", "gradio_api/queue/join", {"headers": preflight}),
-                               ("POST", "gradio_api/upload", {"files": {"files": ("a.png", b"x")}})):  # fmt: skip
+    for method, path, more in (
+        ("GET", "config", {}),
+        ("POST", "gradio_api/queue/join", {"json": join}),
+        ("OPTIONS", "gradio_api/queue/join", {"headers": preflight}),
+        ("POST", "gradio_api/upload", {"files": {"files": ("a.png", b"x")}}),
+    ):
         headers = {"origin": origin, **more.pop("headers", {})}
         answer = httpx.request(method, visitor.address + path, headers=headers, **more)
         assert answer.status_code == 403
@@ -250,8 +267,15 @@ def test_an_upload_of_several_files(visitor: Visitor, count: int) -> None:
     sentence(answer.json()["detail"])
 
 
-@pytest.mark.parametrize("headers", [{}, {"content-type": "multipart/form-data"}, {"content-type": "application/json"},
-                                     {"content-type": "multipart/form-data; boundary=B"}])  # fmt: skip
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"content-type": "multipart/form-data"},
+        {"content-type": "application/json"},
+        {"content-type": "multipart/form-data; boundary=B"},
+    ],
+)
 def test_an_upload_that_is_no_form(visitor: Visitor, headers: dict[str, str]) -> None:
     answer = httpx.post(f"{visitor.api}upload", content=b"xyz", headers=headers)
     assert answer.status_code == 400

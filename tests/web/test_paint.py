@@ -31,8 +31,10 @@ def test_text_of_visitors_and_models_is_escaped() -> None:
 
 def test_pieces_are_marked_by_who_wrote_them() -> None:
     assert re.findall(r'<span class="(\w+)" data-t="([\d.]+)">', text(lane())) == [
-        ("own", "0.5000"), ("accepted", "2.0000"), ("own", "2.0000"),
-    ]  # fmt: skip
+        ("own", "0.5000"),
+        ("accepted", "2.0000"),
+        ("own", "2.0000"),
+    ]
 
 
 def test_the_strip_has_a_bar_per_round_scaled_by_its_tokens() -> None:

@@ -158,11 +158,14 @@ def test_vectors_are_the_public_calls(model: str, law: str, text: str) -> None:
         assert told["accept_length"] == round(out.stats.accept_length, 3)
 
 
-@pytest.mark.parametrize(("model", "text"), [
-    ("t2i", "scd"),
-    pytest.param("t2i", "lantern", marks=pytest.mark.whole),
-    pytest.param("car", "head:window=32", marks=pytest.mark.whole),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ("t2i", "scd"),
+        pytest.param("t2i", "lantern", marks=pytest.mark.whole),
+        pytest.param("car", "head:window=32", marks=pytest.mark.whole),
+    ],
+)
 def test_the_copied_program_draws_the_picture_of_the_fast_lane(model: str, text: str, tmp_path, monkeypatch) -> None:
     from PIL import Image
 

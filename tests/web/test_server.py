@@ -71,8 +71,17 @@ def plain_call(model, picture: Path, seed: int, temperature: float, tokens: int)
     return processor.tokenizer.decode(ids[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True).strip()
 
 
-def ask(client: Client, picture: Path, *, seed: int = 0, temperature: float = 0.0, tokens: int = 40, drafter: str = "msd",
-        text: str = QUESTION, law: str = "exact"):  # fmt: skip
+def ask(
+    client: Client,
+    picture: Path,
+    *,
+    seed: int = 0,
+    temperature: float = 0.0,
+    tokens: int = 40,
+    drafter: str = "msd",
+    text: str = QUESTION,
+    law: str = "exact",
+):
     return client.submit(handle_file(str(picture)), text, drafter, law, temperature, seed, tokens, api_name="/caption")
 
 

@@ -54,9 +54,15 @@ def turned(pixels: np.ndarray, orientation: int) -> np.ndarray:
     rows, columns = pixels[::-1], pixels[:, ::-1]
     across = pixels.swapaxes(0, 1)
     return {
-        1: pixels, 2: columns, 3: rows[:, ::-1], 4: rows, 5: across, 6: across[:, ::-1], 7: across[::-1, ::-1],
+        1: pixels,
+        2: columns,
+        3: rows[:, ::-1],
+        4: rows,
+        5: across,
+        6: across[:, ::-1],
+        7: across[::-1, ::-1],
         8: across[::-1],
-    }[orientation]  # fmt: skip
+    }[orientation]
 
 
 def on_white(pixels: np.ndarray, alpha: np.ndarray) -> np.ndarray:

@@ -20,17 +20,26 @@ def tokenizer() -> PreTrainedTokenizerFast:
     prompts, answers = world_texts(40)
     texts = [*prompts, *answers, *(f" {text}" for text in answers), SYSTEM, "user", "assistant", "system"]
     return PreTrainedTokenizerFast(
-        tokenizer_object=word_byte_tokenizer(SPECIAL, texts), bos_token="<|im_start|>", eos_token="<|im_end|>",
-        pad_token="<|im_end|>", unk_token="<|endoftext|>", additional_special_tokens=[PICTURE],
+        tokenizer_object=word_byte_tokenizer(SPECIAL, texts),
+        bos_token="<|im_start|>",
+        eos_token="<|im_end|>",
+        pad_token="<|im_end|>",
+        unk_token="<|endoftext|>",
+        additional_special_tokens=[PICTURE],
         clean_up_tokenization_spaces=False,
-    )  # fmt: skip
+    )
 
 
 def tower() -> CLIPVisionModel:
     torch.manual_seed(1)
     config = CLIPVisionConfig(
-        hidden_size=SIZE.vision, intermediate_size=48, num_hidden_layers=1, num_attention_heads=2, image_size=96, patch_size=8
-    )  # fmt: skip
+        hidden_size=SIZE.vision,
+        intermediate_size=48,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=96,
+        patch_size=8,
+    )
     return CLIPVisionModel(config).eval()
 
 
@@ -38,10 +47,18 @@ def language() -> LlamaForCausalLM:
     """Random weights that let what is generated vary with the context."""
     torch.manual_seed(2)
     config = LlamaConfig(
-        vocab_size=len(tokenizer()), hidden_size=SIZE.text, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, max_position_embeddings=2048, tie_word_embeddings=True, bos_token_id=1, eos_token_id=2,
+        vocab_size=len(tokenizer()),
+        hidden_size=SIZE.text,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        bos_token_id=1,
+        eos_token_id=2,
         pad_token_id=2,
-    )  # fmt: skip
+    )
     model = LlamaForCausalLM(config).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():

@@ -61,10 +61,15 @@ class AnyFlowState(VideoState):
 
         def flow(x: Tensor, time: Tensor, until: Tensor | None) -> Tensor:
             out = self.model.transformer(
-                hidden_states=x.transpose(1, 2), timestep=time, r_timestep=time if until is None else until,
-                encoder_hidden_states=text, chunk_partition=sizes, kv_cache=self._held[2],
-                kv_cache_flag={"num_cached_chunks": block, "is_cache_step": False}, return_dict=False,
-            )  # fmt: skip
+                hidden_states=x.transpose(1, 2),
+                timestep=time,
+                r_timestep=time if until is None else until,
+                encoder_hidden_states=text,
+                chunk_partition=sizes,
+                kv_cache=self._held[2],
+                kv_cache_flag={"num_cached_chunks": block, "is_cache_step": False},
+                return_dict=False,
+            )
             return out[0].transpose(1, 2)
 
         return self._draw(block, flow)
@@ -81,10 +86,15 @@ class AnyFlowState(VideoState):
         latents = torch.cat([block.to(self.model.device) for block in video], 2)
         time, kv = self._time(0.0, latents.shape[2]), self._empty(len(video))
         self.model.transformer(
-            hidden_states=latents.to(self.model.dtype).transpose(1, 2), timestep=time, r_timestep=time,
-            encoder_hidden_states=self._prompt(len(video)), chunk_partition=list(self.model.plan.sizes(0, len(video))),
-            kv_cache=kv, kv_cache_flag={"num_cached_chunks": len(video) - 1, "is_cache_step": True}, return_dict=False,
-        )  # fmt: skip
+            hidden_states=latents.to(self.model.dtype).transpose(1, 2),
+            timestep=time,
+            r_timestep=time,
+            encoder_hidden_states=self._prompt(len(video)),
+            chunk_partition=list(self.model.plan.sizes(0, len(video))),
+            kv_cache=kv,
+            kv_cache_flag={"num_cached_chunks": len(video) - 1, "is_cache_step": True},
+            return_dict=False,
+        )
         self._held = len(video), text, kv
 
     def snapshot(self) -> Any:

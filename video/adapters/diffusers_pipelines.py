@@ -27,10 +27,14 @@ Steps = int | tuple[int, ...] | None
 
 
 def from_diffusers(
-    pipe: DiffusionPipeline, *, steps: Steps = None, guidance_scale: float | None = None,
+    pipe: DiffusionPipeline,
+    *,
+    steps: Steps = None,
+    guidance_scale: float | None = None,
     negative_prompt: str | Tensor = "",
-    size: tuple[int, int] = (480, 832), blocks: int = 7,
-) -> BlockVideoPipeline:  # fmt: skip
+    size: tuple[int, int] = (480, 832),
+    blocks: int = 7,
+) -> BlockVideoPipeline:
     """Return a pipeline with the transformer, autoencoder, text encoder and scheduler of a diffusers pipeline.
 
     SkyReels-V2 gets blocks of 5 latent frames where its config has no block size.
@@ -65,8 +69,10 @@ def from_diffusers(
         if scale <= 1:
             return VideoGuidance()
         if encoder is None and not isinstance(negative_prompt, Tensor):
-            raise ValueError("negative_prompt: expected float [1, L, d] for a pipeline without a text encoder, got "
-                             f"{negative_prompt!r:.60}; encode it, or pass guidance_scale=1")  # fmt: skip
+            raise ValueError(
+                "negative_prompt: expected float [1, L, d] for a pipeline without a text encoder, got "
+                f"{negative_prompt!r:.60}; encode it, or pass guidance_scale=1"
+            )
         return kind(scale, PromptReader(encoder)(negative_prompt))
 
     model = build(pipe, steps, guided)
@@ -78,8 +84,9 @@ Guided = Callable[..., VideoGuidance]
 
 def _anyflow(pipe: Any, steps: Steps, guided: Guided) -> BlockVideoModel:
     if (scale := guided(1.0).scale) > 1:
-        raise ValueError(f"guidance_scale: expected 1 for AnyFlow, whose weights include guidance, got {scale}; leave "
-                         "it out")  # fmt: skip
+        raise ValueError(
+            f"guidance_scale: expected 1 for AnyFlow, whose weights include guidance, got {scale}; leave it out"
+        )
     return AnyFlowVideo(pipe.transformer, FlowMap(_single_count(steps, 4), pipe.scheduler.config.shift))
 
 

@@ -53,16 +53,20 @@ class HeliosVideo(TransformerVideo):
         if isinstance(self.steps, int):
             first = self.steps
             if self.doubled:
-                raise ValueError("doubled: expected the steps of each stage of a distilled model, got "
-                                 f"{self.steps} steps without stages; leave it out")  # fmt: skip
+                raise ValueError(
+                    "doubled: expected the steps of each stage of a distilled model, got "
+                    f"{self.steps} steps without stages; leave it out"
+                )
         else:
             sampler = Pyramid(self.scheduler, self.steps, tuple(self.transformer.config.patch_size))
             replace(sampler, doubled=self.doubled)  # validates the doubled steps of the first chunk
             object.__setattr__(self, "sampler", sampler)
             first = sampler.steps[0]
         if self.guidance.still > first:
-            raise ValueError(f"guidance: expected at most {first} unchanged steps, as many as the first stage has, got "
-                             f"{self.guidance.still}; lower them")  # fmt: skip
+            raise ValueError(
+                f"guidance: expected at most {first} unchanged steps, as many as the first stage has, got "
+                f"{self.guidance.still}; lower them"
+            )
 
     latent_dtype = torch.float32
 
@@ -99,9 +103,12 @@ class HeliosState(StatelessVideoState):
         def call(x: Tensor, time: Tensor, prompt: Tensor) -> Tensor:
             self.passes += 1
             return model.transformer(
-                hidden_states=x.to(model.dtype), timestep=time[:, 0], encoder_hidden_states=prompt, **history,
+                hidden_states=x.to(model.dtype),
+                timestep=time[:, 0],
+                encoder_hidden_states=prompt,
+                **history,
                 return_dict=False,
-            )[0]  # fmt: skip
+            )[0]
 
         def flow(x: Tensor, time: Tensor, until: Tensor | None) -> Tensor:
             nonlocal done

@@ -73,11 +73,15 @@ class Pyramid:
         object.__setattr__(self, "steps", tuple(self.steps))
         stages = self.scheduler.config.stages
         if not self.steps or min(self.steps) < 1 or len(self.steps) != stages:
-            raise ValueError(f"steps: expected at least 1 for each of the scheduler's {stages} stages, got "
-                             f"{list(self.steps)}; give a number per stage")  # fmt: skip
+            raise ValueError(
+                f"steps: expected at least 1 for each of the scheduler's {stages} stages, got "
+                f"{list(self.steps)}; give a number per stage"
+            )
         if self.doubled and not self.distilled:
-            raise ValueError(f"doubled: expected a HeliosDMDScheduler to double the steps of, got "
-                             f"{type(self.scheduler).__name__}; leave it out")  # fmt: skip
+            raise ValueError(
+                f"doubled: expected a HeliosDMDScheduler to double the steps of, got "
+                f"{type(self.scheduler).__name__}; leave it out"
+            )
 
     @property
     def distilled(self) -> bool:
@@ -108,8 +112,17 @@ class Pyramid:
         start, times = x, scheduler.timesteps
         for number, timestep in enumerate(times):
             flow = velocity(x, float(int(timestep)), float(int(timestep)))  # the models read whole timesteps
-            back = {"cur_sampling_step": number, "dmd_noisy_tensor": start, "dmd_sigmas": scheduler.sigmas,
-                    "dmd_timesteps": times, "all_timesteps": times} if self.distilled else {}  # fmt: skip
+            back = (
+                {
+                    "cur_sampling_step": number,
+                    "dmd_noisy_tensor": start,
+                    "dmd_sigmas": scheduler.sigmas,
+                    "dmd_timesteps": times,
+                    "all_timesteps": times,
+                }
+                if self.distilled
+                else {}
+            )
             x = scheduler.step(flow, timestep, x, return_dict=False, **back)[0]
         return x
 
@@ -138,8 +151,10 @@ def lower_factor(covariance: Tensor) -> Tensor:
     if int(failed):
         factor[-1, -1] = 0
     if int(failed) not in (0, cells) or not torch.allclose(factor @ factor.T, covariance, atol=1e-5):
-        raise ValueError(f"gamma: expected at most 1 / {cells - 1} between {cells} cells of a patch, got more; correct the "
-                         "scheduler's config")  # fmt: skip
+        raise ValueError(
+            f"gamma: expected at most 1 / {cells - 1} between {cells} cells of a patch, got more; correct the "
+            "scheduler's config"
+        )
     return factor
 
 

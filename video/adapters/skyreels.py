@@ -50,11 +50,15 @@ class SkyReelsVideo(TransformerVideo):
         check_fields(self)
         masked = self.transformer.config.num_frame_per_block
         if self.plan.first not in (None, self.plan.size) or masked != self.plan.size or masked == 1:
-            raise ValueError(f"plan: expected blocks of the transformer's {masked} frames each, more than one, got "
-                             f"{self.plan}; set num_frame_per_block in its config to the size of the blocks")  # fmt: skip
+            raise ValueError(
+                f"plan: expected blocks of the transformer's {masked} frames each, more than one, got "
+                f"{self.plan}; set num_frame_per_block in its config to the size of the blocks"
+            )
         if self.window < 2 * self.plan.size:
-            raise ValueError(f"window: expected room for a block of {self.plan.size} frames and the previous block, got "
-                             f"{self.window}; widen it")  # fmt: skip
+            raise ValueError(
+                f"window: expected room for a block of {self.plan.size} frames and the previous block, got "
+                f"{self.window}; widen it"
+            )
 
     latent_dtype = torch.float32
 
@@ -82,9 +86,13 @@ class SkyReelsState(StatelessVideoState):
 
             def call(prompt: Tensor) -> Tensor:
                 return model.transformer(
-                    hidden_states=x.to(model.dtype), timestep=time, encoder_hidden_states=prompt,
-                    enable_diffusion_forcing=True, fps=fps, return_dict=False,
-                )[0][:, :, frames:]  # fmt: skip
+                    hidden_states=x.to(model.dtype),
+                    timestep=time,
+                    encoder_hidden_states=prompt,
+                    enable_diffusion_forcing=True,
+                    fps=fps,
+                    return_dict=False,
+                )[0][:, :, frames:]
 
             self.passes += model.guidance.passes - 1
             return model.guidance.flow(call, text)

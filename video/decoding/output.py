@@ -69,8 +69,10 @@ class VideoStats(Stats):
     def latency(self, percent: int = 50) -> float:
         """Return the seconds within which `percent` (1..99) of a hundred blocks are finished."""
         if not self.block_s or not 0 < percent < 100:
-            raise ValueError(f"percent: expected 1 to 99 and a finished block, got {percent} of {len(self.block_s)}; run the "
-                             "request first")  # fmt: skip
+            raise ValueError(
+                f"percent: expected 1 to 99 and a finished block, got {percent} of {len(self.block_s)}; run the "
+                "request first"
+            )
         if len(self.block_s) == 1:
             return self.block_s[0]
         return quantiles(self.block_s, n=100, method="inclusive")[percent - 1]

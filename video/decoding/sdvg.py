@@ -59,8 +59,9 @@ class SDVG:
 
     def __post_init__(self) -> None:
         if (self.threshold is None) == (self.router is None):
-            raise ValueError(f"threshold, router: expected one of them, got {self.threshold} and {self.router}; pass "
-                             "either")  # fmt: skip
+            raise ValueError(
+                f"threshold, router: expected one of them, got {self.threshold} and {self.router}; pass either"
+            )
         object.__setattr__(self, "router", value_of(self.router, "video", "router"))
         if self.router is not None and not isinstance(self.router, Router):
             raise ValueError(f"router: expected a Router, got {self.router!r}; make one, such as Strided(3)")
@@ -70,8 +71,10 @@ class SDVG:
             raise ValueError(f"sync: expected 'lazy', 'eager' or a Rebuilt, got {self.sync!r}; use one of them")
         object.__setattr__(self, "active_router", Threshold(self.threshold) if self.router is None else self.router)
         if self.needs.reward and not callable(self.reward):
-            raise ValueError(f"reward: expected a function of frames and prompt for router {self.active_router.name!r}, got "
-                             f"{self.reward!r}; give one, such as CosineReward")  # fmt: skip
+            raise ValueError(
+                f"reward: expected a function of frames and prompt for router {self.active_router.name!r}, got "
+                f"{self.reward!r}; give one, such as CosineReward"
+            )
         check_fields(self, infinite=("threshold",))
 
     @property
@@ -121,11 +124,15 @@ class SDVG:
     def _check(self, target: BlockVideoModel, request: VideoRequest) -> None:
         check_drafter(self.drafter, target, request)
         if self.model.plan != target.plan:
-            raise UnsupportedCombination(f"drafter: expected blocks as the target's, {target.plan}, got {self.model.plan}; "
-                                         "take a model of the same plan")  # fmt: skip
+            raise UnsupportedCombination(
+                f"drafter: expected blocks as the target's, {target.plan}, got {self.model.plan}; "
+                "take a model of the same plan"
+            )
         if self.needs.reward and request.reward_prompts is None:
-            raise ValueError("reward_prompt: expected a text for every video whose prompt is encoded, got none; pass the "
-                             "text that the reward scores by")  # fmt: skip
+            raise ValueError(
+                "reward_prompt: expected a text for every video whose prompt is encoded, got none; pass the "
+                "text that the reward scores by"
+            )
         self.active_router.check_rows(len(request.prompts), request.blocks)
 
 
@@ -194,14 +201,26 @@ class SDVGState:
 
 
 @method(
-    "sdvg", domain="video", kind="decoding", title="SDVG", exact=False, models=("blocks",), needs=("draft", "reward"),
-    about="the drafter generates blocks, and the target regenerates those that a router rejects", order=2,
+    "sdvg",
+    domain="video",
+    kind="decoding",
+    title="SDVG",
+    exact=False,
+    models=("blocks",),
+    needs=("draft", "reward"),
+    about="the drafter generates blocks, and the target regenerates those that a router rejects",
+    order=2,
     paper="Speculative Decoding for Autoregressive Video Generation",
-)  # fmt: skip
+)
 def sdvg(
-    parts: MethodParts, threshold: float | None = None, router: Router | str | None = None, reduction: Reduction = "min",
-    sync: Literal["lazy", "eager", "rebuilt"] = "lazy", optimistic: bool = False, reward: str | None = None,
-) -> SDVG:  # fmt: skip
+    parts: MethodParts,
+    threshold: float | None = None,
+    router: Router | str | None = None,
+    reduction: Reduction = "min",
+    sync: Literal["lazy", "eager", "rebuilt"] = "lazy",
+    optimistic: bool = False,
+    reward: str | None = None,
+) -> SDVG:
     """`SDVG` with the smaller pipeline of a model and a reward.
 
     Args:

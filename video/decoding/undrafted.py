@@ -22,9 +22,15 @@ class VideoDecoding(Protocol):
 
 
 @method(
-    "ar", domain="video", kind="decoding", title="target alone", exact=True, models=("blocks",), order=0,
+    "ar",
+    domain="video",
+    kind="decoding",
+    title="target alone",
+    exact=True,
+    models=("blocks",),
+    order=0,
     about="the target generates every block",
-)  # fmt: skip
+)
 @dataclass(frozen=True, slots=True)
 class PlainVideoDecoding:
     """The target alone generates every block, through the same loop. Exact."""
@@ -52,9 +58,16 @@ class DrafterAlone:
 
 
 @method(
-    "draft", domain="video", kind="decoding", title="drafter alone", exact=False, models=("blocks",), needs=("draft",),
-    about="the drafter generates every block", order=1,
-)  # fmt: skip
+    "draft",
+    domain="video",
+    kind="decoding",
+    title="drafter alone",
+    exact=False,
+    models=("blocks",),
+    needs=("draft",),
+    about="the drafter generates every block",
+    order=1,
+)
 def drafter_alone(parts: MethodParts) -> DrafterAlone:
     """`DrafterAlone` with the smaller pipeline of a model.
 

@@ -82,8 +82,10 @@ class ClipEncoder:
     def encode_images(self, images: Tensor) -> Tensor:
         """Return unit vectors float32 [N, D] of squares uint8 [N, 3, S, S]."""
         if images.dtype != torch.uint8 or images.shape[1:] != (3, self.size, self.size):
-            raise ValueError(f"images: expected uint8 [N, 3, {self.size}, {self.size}], got {images.dtype} "
-                             f"{tuple(images.shape)}; cut them with Views(size={self.size})")  # fmt: skip
+            raise ValueError(
+                f"images: expected uint8 [N, 3, {self.size}, {self.size}], got {images.dtype} "
+                f"{tuple(images.shape)}; cut them with Views(size={self.size})"
+            )
         weight = self.model.logit_scale
         parts = [normalised(part.to(weight.device), weight.dtype) for part in images.split(self.batch)]
         return torch.cat([F.normalize(self._images(part).float(), dim=-1) for part in parts])
@@ -112,11 +114,25 @@ _OPEN_CLIP_FIELDS = {"embed_dim", "vision_cfg", "text_cfg", "quick_gelu"}
 _COUNTED = "embeddings.position_ids"  # in older files
 _H14 = {
     "projection_dim": 1024,
-    "vision_config": {"hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 32, "num_attention_heads": 16,
-                      "patch_size": 14, "image_size": 224, "hidden_act": "gelu", "projection_dim": 1024},
-    "text_config": {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24, "num_attention_heads": 16,
-                    "hidden_act": "gelu", "projection_dim": 1024},
-}  # fmt: skip
+    "vision_config": {
+        "hidden_size": 1280,
+        "intermediate_size": 5120,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 16,
+        "patch_size": 14,
+        "image_size": 224,
+        "hidden_act": "gelu",
+        "projection_dim": 1024,
+    },
+    "text_config": {
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 16,
+        "hidden_act": "gelu",
+        "projection_dim": 1024,
+    },
+}
 
 
 def hpsv2_from_state_dict(

@@ -71,15 +71,19 @@ class ImageRewardConfig:
     mlp: tuple[int, ...] = (768, 1024, 128, 64, 16, 1)
 
     def __post_init__(self) -> None:
-        for part, width, heads in (("vision", self.vision.embed_dim, self.vision.num_heads),
-                                   ("text", self.text.hidden_size, self.text.num_attention_heads)):  # fmt: skip
+        for part, width, heads in (
+            ("vision", self.vision.embed_dim, self.vision.num_heads),
+            ("text", self.text.hidden_size, self.text.num_attention_heads),
+        ):
             if min(width, heads) < 1 or width % heads:
                 raise ValueError(
                     f"{part}: expected a width that is a multiple of its heads, got {width} and {heads}; correct it"
                 )
         if self.vision.patch_size < 1 or self.vision.img_size % self.vision.patch_size:
-            raise ValueError(f"vision: expected pictures of whole patches, got {self.vision.img_size} pixels and patches of "
-                             f"{self.vision.patch_size}; correct it")  # fmt: skip
+            raise ValueError(
+                f"vision: expected pictures of whole patches, got {self.vision.img_size} pixels and patches of "
+                f"{self.vision.patch_size}; correct it"
+            )
 
     @classmethod
     def of(cls, config: Mapping[str, Any] | None, weights: Mapping[str, Tensor]) -> ImageRewardConfig:
@@ -148,8 +152,10 @@ def _heads(part: str, width: int | None) -> int:
     if (part, width) in _HEADS:
         return _HEADS[part, width]
     name = "num_heads" if part == "vision" else "num_attention_heads"
-    raise ValueError(f"{name}: expected it in the config under {part}, since a width of {width} is not the published one, got "
-                     "none; give it")  # fmt: skip
+    raise ValueError(
+        f"{name}: expected it in the config under {part}, since a width of {width} is not the published one, got "
+        "none; give it"
+    )
 
 
 def _size(weights: Mapping[str, Tensor], key: str, axis: int) -> int:
@@ -171,22 +177,33 @@ class ImageReward(nn.Module):
         self.config = config
         self.vision = BlipVisionModel(
             BlipVisionConfig(
-                hidden_size=vision.embed_dim, num_hidden_layers=vision.depth, num_attention_heads=vision.num_heads,
-                intermediate_size=int(vision.embed_dim * vision.mlp_ratio), image_size=vision.img_size,
-                patch_size=vision.patch_size, layer_norm_eps=float(vision.norm_eps),
+                hidden_size=vision.embed_dim,
+                num_hidden_layers=vision.depth,
+                num_attention_heads=vision.num_heads,
+                intermediate_size=int(vision.embed_dim * vision.mlp_ratio),
+                image_size=vision.img_size,
+                patch_size=vision.patch_size,
+                layer_norm_eps=float(vision.norm_eps),
             )
-        )  # fmt: skip
+        )
         self.text = BlipTextModel(
             BlipTextConfig(
-                vocab_size=text.vocab_size, hidden_size=text.hidden_size, num_hidden_layers=text.num_hidden_layers,
-                num_attention_heads=text.num_attention_heads, intermediate_size=text.intermediate_size,
-                max_position_embeddings=text.max_position_embeddings, layer_norm_eps=float(text.layer_norm_eps),
-                hidden_act=text.hidden_act, encoder_hidden_size=vision.embed_dim,
-                bos_token_id=None, eos_token_id=None, sep_token_id=None,  # nothing is generated
+                vocab_size=text.vocab_size,
+                hidden_size=text.hidden_size,
+                num_hidden_layers=text.num_hidden_layers,
+                num_attention_heads=text.num_attention_heads,
+                intermediate_size=text.intermediate_size,
+                max_position_embeddings=text.max_position_embeddings,
+                layer_norm_eps=float(text.layer_norm_eps),
+                hidden_act=text.hidden_act,
+                encoder_hidden_size=vision.embed_dim,
+                bos_token_id=None,
+                eos_token_id=None,
+                sep_token_id=None,  # nothing is generated
                 is_decoder=True,  # its layers have cross attention; the call below keeps them bidirectional
             ),
             add_pooling_layer=False,
-        )  # fmt: skip
+        )
         self.head = nn.Linear(text.hidden_size, 1)
 
     def image_embeds(self, pixel_values: Tensor) -> Tensor:

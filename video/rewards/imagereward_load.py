@@ -74,8 +74,10 @@ def folded(weights: Mapping[str, Tensor], widths: tuple[int, ...], hidden: int) 
     actual = [] if stray else [tuple(weights[name].shape) for name in names]
     if stray or actual != shapes or (widths[0], widths[-1]) != (hidden, 1):
         got = f"missing or unknown {', '.join(stray[:4])}" if stray else f"shapes {actual[::2]}"
-        raise ValueError(f"sd: expected linear layers under {MLP}N of widths {hidden} to 1 ({widths} in the config), got "
-                         f"{got}; pass the whole state dict")  # fmt: skip
+        raise ValueError(
+            f"sd: expected linear layers under {MLP}N of widths {hidden} to 1 ({widths} in the config), got "
+            f"{got}; pass the whole state dict"
+        )
     product = bias = None
     for layer in layers:
         weight, shift = weights[f"{layer}.weight"].detach().double(), weights[f"{layer}.bias"].detach().double()

@@ -37,8 +37,10 @@ def scored(reward: Reward, frames: Tensor, prompt: str) -> Tensor:
     spoiled = (~scores.isfinite()).nonzero().flatten().tolist()
     if spoiled:
         listed = ", ".join(map(str, spoiled[:4])) + ("..." if len(spoiled) > 4 else "")
-        raise NotFinite(f"{name}: expected finite scores, got {scores[spoiled[0]].item()} for frame {listed} of "
-                         f"{len(frames)}; check the frames and the weights of the reward")  # fmt: skip
+        raise NotFinite(
+            f"{name}: expected finite scores, got {scores[spoiled[0]].item()} for frame {listed} of "
+            f"{len(frames)}; check the frames and the weights of the reward"
+        )
     return scores
 
 
@@ -125,8 +127,10 @@ def to_bytes(frames: Tensor) -> Tensor:
         raise ValueError("frames: expected finite pixels, got NaN or Inf; check the model that generated them")
     low, high = frames.aminmax()
     if low >= 0 and high > 2:  # a decoder's frames exceed 1 by little, and are dark somewhere
-        raise ValueError(f"frames: expected float in -1..1 or uint8, got floats from {low:g} to {high:g}; convert frames of "
-                         "0..255 to uint8")  # fmt: skip
+        raise ValueError(
+            f"frames: expected float in -1..1 or uint8, got floats from {low:g} to {high:g}; convert frames of "
+            "0..255 to uint8"
+        )
     return ((frames.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
 
 

@@ -61,8 +61,10 @@ def filled(
     model = _drawn(make, len(weights))
     own = {published(name): (name, value) for name, value in model.state_dict().items()}
     if wrong := mismatch({name: value for name, (_, value) in own.items()}, weights):
-        raise ValueError(f"sd: expected every published key in the shapes of the config, got {wrong}; pass the whole state "
-                         "dict and the config it was made with")  # fmt: skip
+        raise ValueError(
+            f"sd: expected every published key in the shapes of the config, got {wrong}; pass the whole state "
+            "dict and the config it was made with"
+        )
     dtype = next((value.dtype for value in weights.values() if value.is_floating_point()), torch.float32)
     cast = {name: value if name in kept else value.to(dtype) for name, value in weights.items()}
     model.load_state_dict({own[name][0]: value.detach() for name, value in cast.items()}, assign=True)

@@ -40,10 +40,15 @@ class Budget(Router):
 
 
 @method(
-    "strided", domain="video", kind="router", title="evenly spaced", exact=False, order=2,
+    "strided",
+    domain="video",
+    kind="router",
+    title="evenly spaced",
+    exact=False,
+    order=2,
     about="the target generates evenly spaced blocks",
     paper="StrideAR (SpecAR)",
-)  # fmt: skip
+)
 class Strided(Budget):
     """Evenly spaced target blocks, which bound the longest run of drafts. Relaxed.
 
@@ -60,9 +65,14 @@ class Strided(Budget):
 
 
 @method(
-    "random", domain="video", kind="router", title="at random", exact=False, order=3,
+    "random",
+    domain="video",
+    kind="router",
+    title="at random",
+    exact=False,
+    order=3,
     about="the target generates blocks at random places",
-)  # fmt: skip
+)
 class Random(Budget):
     """Target blocks at random places; all sets of that size with the first block are equally likely. Relaxed.
 

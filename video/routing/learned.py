@@ -37,10 +37,19 @@ def draft_features(
     shown, seen = (block.float() / 255 for block in frames)
     least, mean = reduced(scores), reduced(scores, "mean")
     parts = [
-        least, mean, scores.std(correction=0), scores[-1] - scores[0],
-        reduced(anchor) - least, reduced(anchor, "mean") - mean, progress, run,
-        _jump(before, own), _motion(own), _jump(shown, seen), _motion(seen),
-    ]  # fmt: skip
+        least,
+        mean,
+        scores.std(correction=0),
+        scores[-1] - scores[0],
+        reduced(anchor) - least,
+        reduced(anchor, "mean") - mean,
+        progress,
+        run,
+        _jump(before, own),
+        _motion(own),
+        _jump(shown, seen),
+        _motion(seen),
+    ]
     return torch.tensor([float(part) for part in parts])
 
 
@@ -114,9 +123,15 @@ class Learned(Router):
 
 
 @method(
-    "learned", domain="video", kind="router", title="learned gain", exact=False, order=6,
-    about="accepts drafts where a small model predicts a small gain from the target", paper="Arbitrage",
-)  # fmt: skip
+    "learned",
+    domain="video",
+    kind="router",
+    title="learned gain",
+    exact=False,
+    order=6,
+    about="accepts drafts where a small model predicts a small gain from the target",
+    paper="Arbitrage",
+)
 def learned(model: str, gain: float = 0.0) -> Learned:
     """`Learned` with a saved model.
 
@@ -221,8 +236,10 @@ def _correlation(predicted: Tensor, true: Tensor) -> float:
 
 def _check_pairs(features: Tensor, gains: Tensor, count: int) -> None:
     if features.dim() != 2 or features.shape[1] != count or gains.shape != features.shape[:1]:
-        raise ValueError(f"features, gains: expected [N, {count}] and [N], got {tuple(features.shape)} and "
-                         f"{tuple(gains.shape)}; use what scored_pairs gives")  # fmt: skip
+        raise ValueError(
+            f"features, gains: expected [N, {count}] and [N], got {tuple(features.shape)} and "
+            f"{tuple(gains.shape)}; use what scored_pairs gives"
+        )
     if len(gains) < _FEWEST:
         raise ValueError(f"gains: expected {_FEWEST} pairs or more, got {len(gains)}; route more videos by Explore")
     if not (features.isfinite().all() and gains.isfinite().all()):

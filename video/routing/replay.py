@@ -33,8 +33,10 @@ def replayed_rewards(
         ValueError: The number of rewrites is outside 0..N, or the pairs do not fit together.
     """
     if features.dim() != 2 or features.shape[1] != len(FEATURES) or gains.shape != features.shape[:1]:
-        raise ValueError(f"features, gains: expected [N, {len(FEATURES)}] and [N], got {tuple(features.shape)} and "
-                         f"{tuple(gains.shape)}; use the pairs of scored_pairs")  # fmt: skip
+        raise ValueError(
+            f"features, gains: expected [N, {len(FEATURES)}] and [N], got {tuple(features.shape)} and "
+            f"{tuple(gains.shape)}; use the pairs of scored_pairs"
+        )
     if not 0 <= rewrites <= len(gains):
         raise ValueError(f"rewrites: expected 0 to {len(gains)} blocks, got {rewrites}; choose fewer")
     draft, gains = features[:, FEATURES.index(f"reward_{reduction}")].double(), gains.double()

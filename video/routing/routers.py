@@ -94,10 +94,15 @@ class TargetAlone(Router):
 
 
 @method(
-    "threshold", domain="video", kind="router", title="SDVG", exact=False, order=0,
+    "threshold",
+    domain="video",
+    kind="router",
+    title="SDVG",
+    exact=False,
+    order=0,
     about="accepts drafts whose score is high enough",
     paper="Speculative Decoding for Autoregressive Video Generation",
-)  # fmt: skip
+)
 class Threshold(Router):
     """Accepts a draft whose score is at least `least`. Relaxed.
 
@@ -125,9 +130,14 @@ class Threshold(Router):
 
 
 @method(
-    "relative", domain="video", kind="router", title="relative to the first block", exact=False, order=1,
+    "relative",
+    domain="video",
+    kind="router",
+    title="relative to the first block",
+    exact=False,
+    order=1,
     about="accepts drafts whose score is near that of the first block",
-)  # fmt: skip
+)
 class Relative(Router):
     """Accepts a draft whose score is at most `margin` below that of the target's block that began the prompt. Relaxed.
 
@@ -163,8 +173,10 @@ def threshold_for_share(share: float, scores: Sequence[float]) -> float:
     if not 0 <= share <= 1:
         raise ValueError(f"share: expected 0 to 1, got {share}; it is the share of accepted drafts")
     if values.numel() == 0 or not values.isfinite().all():
-        raise ValueError(f"scores: expected finite numbers, got {int(values.isfinite().sum())} of {values.numel()} finite; "
-                         "score drafts of some videos first")  # fmt: skip
+        raise ValueError(
+            f"scores: expected finite numbers, got {int(values.isfinite().sum())} of {values.numel()} finite; "
+            "score drafts of some videos first"
+        )
     if share in (0, 1):
         return math.inf if share == 0 else -math.inf
     ranked = values.flatten().sort(descending=True).values
@@ -202,9 +214,14 @@ class Hybrid(Router):
 
 
 @method(
-    "hybrid", domain="video", kind="router", title="runs and a threshold", exact=False, order=4,
+    "hybrid",
+    domain="video",
+    kind="router",
+    title="runs and a threshold",
+    exact=False,
+    order=4,
     about="accepts up to a number of drafts in a row, and fewer where scores are low",
-)  # fmt: skip
+)
 def hybrid(run: int, least: float) -> Hybrid:
     """`Hybrid` with a threshold.
 
@@ -216,9 +233,14 @@ def hybrid(run: int, least: float) -> Hybrid:
 
 
 @method(
-    "explore", domain="video", kind="router", title="tried out", exact=False, order=5,
+    "explore",
+    domain="video",
+    kind="router",
+    title="tried out",
+    exact=False,
+    order=5,
     about="accepts drafts at random, and scores all blocks",
-)  # fmt: skip
+)
 class Explore(Router):
     """Accepts a draft with probability `rate`, whatever its score, and scores drafts and regenerated blocks. Relaxed.
 

@@ -70,20 +70,26 @@ class WanConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
         if self.attention_head_dim < 6 or self.attention_head_dim % 2:
-            raise ValueError(f"attention_head_dim: expected an even number of at least 6, a pair for each of time, rows and "
-                             f"columns, got {self.attention_head_dim}; correct it")  # fmt: skip
+            raise ValueError(
+                f"attention_head_dim: expected an even number of at least 6, a pair for each of time, rows and "
+                f"columns, got {self.attention_head_dim}; correct it"
+            )
         if self.freq_dim < 2 or self.freq_dim % 2:
             raise ValueError(f"freq_dim: expected an even number of at least 2, got {self.freq_dim}; correct it")
         if len(self.patch_size) != 3 or self.patch_size[0] != 1 or min(self.patch_size) < 1:
-            raise ValueError(f"patch_size: expected (1, rows, columns), since a token must not span several frames, got "
-                             f"{self.patch_size}; use a model with such patches")  # fmt: skip
+            raise ValueError(
+                f"patch_size: expected (1, rows, columns), since a token must not span several frames, got "
+                f"{self.patch_size}; use a model with such patches"
+            )
         if self.qk_norm != _QK_NORM:
             raise ValueError(f"qk_norm: expected {_QK_NORM!r}, got {self.qk_norm!r}; use a Wan model with that norm")
         if self.deltatime_type not in ("r", "t-r"):
             raise ValueError(f"deltatime_type: expected 'r' or 't-r', got {self.deltatime_type!r}; use one of these")
         if self.out_channels != self.in_channels:
-            raise ValueError(f"out_channels: expected {self.in_channels}, as many as in_channels, got {self.out_channels}; "
-                             "use a model with as many output channels")  # fmt: skip
+            raise ValueError(
+                f"out_channels: expected {self.in_channels}, as many as in_channels, got {self.out_channels}; "
+                "use a model with as many output channels"
+            )
 
     @property
     def dim(self) -> int:
@@ -105,13 +111,17 @@ class WanConfig:
 def own_names(config: Mapping[str, Any]) -> dict[str, Any]:
     values = {name: value for name, value in config.items() if not name.startswith("_")}  # without the class name
     if foreign := [name for name in _IMAGE if values.get(name) is not None]:
-        raise ValueError(f"{foreign[0]}: expected None, since only text-to-video models are supported, got "
-                         f"{values[foreign[0]]!r}; use a text-to-video checkpoint")  # fmt: skip
+        raise ValueError(
+            f"{foreign[0]}: expected None, since only text-to-video models are supported, got "
+            f"{values[foreign[0]]!r}; use a text-to-video checkpoint"
+        )
     if not any(name in values for name in _UPSTREAM_ONLY):
         return values
     if (kind := values.pop("model_type", "t2v")) != "t2v":
-        raise ValueError(f"model_type: expected 't2v', since only text-to-video models are supported, got {kind!r}; use such "
-                         "a checkpoint")  # fmt: skip
+        raise ValueError(
+            f"model_type: expected 't2v', since only text-to-video models are supported, got {kind!r}; use such "
+            "a checkpoint"
+        )
     if (norm := values.pop("qk_norm", True)) not in (True, _QK_NORM):
         raise ValueError(f"qk_norm: expected true, got {norm!r}; use a Wan model with normalised queries and keys")
     renamed = {_UPSTREAM.get(name, name): value for name, value in values.items()} | {"qk_norm": _QK_NORM}

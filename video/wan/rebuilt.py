@@ -45,8 +45,10 @@ class Rebuilt:
 
     def open(self, model: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> RebuiltState:
         if self.vae is not None and self.vae.layout.channels != model.channels:
-            raise ValueError(f"vae: expected latents of {model.channels} channels as the model's, got "
-                             f"{self.vae.layout.channels}; use the autoencoder the model was trained with")  # fmt: skip
+            raise ValueError(
+                f"vae: expected latents of {model.channels} channels as the model's, got "
+                f"{self.vae.layout.channels}; use the autoencoder the model was trained with"
+            )
         return RebuiltState(model, text, noise, size, self)
 
 

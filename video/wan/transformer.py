@@ -187,16 +187,23 @@ class CausalWan(nn.Module):
         """Return a prompt from text states float [B, L, text_dim], with zeros where a row is shorter."""
         config, most = self.config, self.config.text_len or text.shape[1]
         if text.dim() != 3 or text.shape[2] != config.text_dim or text.shape[1] > most:
-            raise ValueError(f"text: expected [B, L <= {most}, {config.text_dim}], got {tuple(text.shape)}; use the text "
-                             "encoder the model was trained with")  # fmt: skip
+            raise ValueError(
+                f"text: expected [B, L <= {most}, {config.text_dim}], got {tuple(text.shape)}; use the text "
+                "encoder the model was trained with"
+            )
         text = F.pad(text.to(self.device, self.dtype), (0, 0, 0, most - text.shape[1]))
         text = self.condition_embedder.text_embedder(text)
         return PromptStates(tuple(read_text(block.attn2, text) for block in self.blocks))
 
     def forward(
-        self, latents: Tensor, timestep: Tensor, prompt: PromptStates, cache: ChunkCache | None = None,
-        sizes: Sequence[int] | None = None, until: Tensor | None = None,
-    ) -> Tensor:  # fmt: skip
+        self,
+        latents: Tensor,
+        timestep: Tensor,
+        prompt: PromptStates,
+        cache: ChunkCache | None = None,
+        sizes: Sequence[int] | None = None,
+        until: Tensor | None = None,
+    ) -> Tensor:
         """Return the flow [B, C, F, H, W], noise - clean, of the frames after the cached frames; no cache starts at
         frame 0. Timesteps are float [B, F], 0 (clean) to 1000 (noise), never rounded; `until` are those at the end of
         the step, for flow maps. `sizes` are frames of each block, None for a single block; the result is that of a pass
@@ -232,11 +239,17 @@ class CausalWan(nn.Module):
     def _check(self, latents: Tensor, timestep: Tensor, sizes: Sequence[int] | None) -> None:
         channels, (_, rows, columns) = self.config.in_channels, self.config.patch_size
         if latents.dim() != 5 or latents.shape[1] != channels or latents.shape[3] % rows or latents.shape[4] % columns:
-            raise ValueError(f"latents: expected [B, {channels}, F, H, W] with H and W multiples of {rows} and {columns}, got "
-                             f"{tuple(latents.shape)}; use the latents of the model's own autoencoder")  # fmt: skip
+            raise ValueError(
+                f"latents: expected [B, {channels}, F, H, W] with H and W multiples of {rows} and {columns}, got "
+                f"{tuple(latents.shape)}; use the latents of the model's own autoencoder"
+            )
         if timestep.shape != (latents.shape[0], latents.shape[2]):
-            raise ValueError(f"timestep: expected a number per frame, {[latents.shape[0], latents.shape[2]]}, got "
-                             f"{list(timestep.shape)}; give every frame its own")  # fmt: skip
+            raise ValueError(
+                f"timestep: expected a number per frame, {[latents.shape[0], latents.shape[2]]}, got "
+                f"{list(timestep.shape)}; give every frame its own"
+            )
         if sizes is not None and (sum(sizes) != latents.shape[2] or min(sizes) < 1):
-            raise ValueError(f"sizes: expected blocks of at least one frame, {latents.shape[2]} together, got {list(sizes)}; "
-                             "correct them")  # fmt: skip
+            raise ValueError(
+                f"sizes: expected blocks of at least one frame, {latents.shape[2]} together, got {list(sizes)}; "
+                "correct them"
+            )

@@ -37,8 +37,10 @@ class ChatWriter:
         if not callable(getattr(processor, "apply_chat_template", None)) or not getattr(
             processor, "chat_template", None
         ):
-            raise ValueError(f"processor: expected a processor with a chat template, got {type(processor).__name__}; set its "
-                             "chat_template, which marks the speakers")  # fmt: skip
+            raise ValueError(
+                f"processor: expected a processor with a chat template, got {type(processor).__name__}; set its "
+                "chat_template, which marks the speakers"
+            )
         self.processor, self.tokenizer = processor, getattr(processor, "tokenizer", processor)
         self.is_plain = is_tokenizer(processor)
         self._processed: tuple[str, list[Any], Mapping[str, Any]] | None = None
@@ -78,8 +80,10 @@ class ChatWriter:
         try:
             return self.processor.apply_chat_template(messages, add_generation_prompt=answering, tokenize=False)
         except Exception as error:  # templates raise errors of their own
-            raise ValueError("messages: expected a conversation that the chat template supports, got "
-                             f"{_reason(error)}; change the last message or remove it") from error  # fmt: skip
+            raise ValueError(
+                "messages: expected a conversation that the chat template supports, got "
+                f"{_reason(error)}; change the last message or remove it"
+            ) from error
 
     def inputs(self, text: str, pictures: Sequence[Any]) -> dict[str, Any]:
         """Return the model inputs of a conversation's text; a second call with the same arguments reuses the result."""
@@ -94,8 +98,10 @@ class ChatWriter:
                 inputs = self.processor(images=[list(pictures)] if pictures else None, text=[text], **settings)
         except Exception as error:  # processors raise many kinds of errors for a picture
             name, kind = ("images", "pictures") if pictures else ("text", "a text")
-            raise ValueError(f"{name}: expected {kind} that {type(self.processor).__name__} supports, got {_reason(error)}; "
-                             f"pass other {'pictures' if pictures else 'text'}") from error  # fmt: skip
+            raise ValueError(
+                f"{name}: expected {kind} that {type(self.processor).__name__} supports, got {_reason(error)}; "
+                f"pass other {'pictures' if pictures else 'text'}"
+            ) from error
         self._processed = text, list(pictures), dict(inputs)
         return dict(inputs)
 

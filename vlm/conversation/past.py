@@ -81,8 +81,10 @@ class Past(Cache):
         return self.__deepcopy__({})
 
     def __reduce_ex__(self, protocol: int) -> tuple:
-        raise ValueError("past_key_values: expected an object that can be pickled, got a conversation, whose cache belongs "
-                         "to a model of this process; store its messages and begin a new conversation")  # fmt: skip
+        raise ValueError(
+            "past_key_values: expected an object that can be pickled, got a conversation, whose cache belongs "
+            "to a model of this process; store its messages and begin a new conversation"
+        )
 
     @property
     def held(self) -> int:
@@ -93,14 +95,18 @@ class Past(Cache):
         return 0
 
     def update(self, *args: object, **kwargs: object) -> tuple[Tensor, Tensor]:
-        raise ValueError("past_key_values: expected a call that mmspec decodes, got the model's own; call mmspec.generate, or "
-                         "enable the model")  # fmt: skip
+        raise ValueError(
+            "past_key_values: expected a call that mmspec decodes, got the model's own; call mmspec.generate, or "
+            "enable the model"
+        )
 
     def check(self, model: nn.Module, rows: int) -> None:
         """Check that a call of `rows` rows on this model can use the conversation."""
         if self._model() is not model:
-            raise ValueError("past_key_values: expected the conversation of this model, got another model's; begin a new "
-                             "conversation with mmspec.Session(model, processor)")  # fmt: skip
+            raise ValueError(
+                "past_key_values: expected the conversation of this model, got another model's; begin a new "
+                "conversation with mmspec.Session(model, processor)"
+            )
         if rows != 1:
             raise ValueError(
                 f"input_ids: expected a single row in a conversation, got {rows}; use a session for each row"
@@ -118,8 +124,10 @@ class Past(Cache):
         of `prompt_inputs`. It fails if layers with states cannot go back far enough, or pictures of earlier turns or
         the dtype changed."""
         if self.ids and parts.dtype != self.dtype:
-            raise ValueError(f"model: expected {self.dtype}, the dtype of this conversation, got {parts.dtype}; call "
-                             "forget() to read it again in this dtype")  # fmt: skip
+            raise ValueError(
+                f"model: expected {self.dtype}, the dtype of this conversation, got {parts.dtype}; call "
+                "forget() to read it again in this dtype"
+            )
         fresh = Turn(tail=self.tail, function=fingerprint(parts.model), drafting=fingerprint(*modules_of(drafter)))
         is_same = bool(agreed(parts.group, int(fresh.function.same(self.function))))
         if not self.ids or not is_same or not self._drafts(fresh, drafter) or _turns(parts, ids.shape[1]):
@@ -169,9 +177,11 @@ class Past(Cache):
             return (same - 1 if same - 1 >= max(behind, 1) else 0), None
         places = [place for place in self.places if behind <= place.count <= same]
         if not places:
-            raise ValueError(f"input_ids: expected a prompt that continues the {self.held} cached tokens or changes only the "
-                             f"last message, got a prompt that differs from token {same} on, where recurrent layers cannot "
-                             "go back to; call forget() to read it all again")  # fmt: skip
+            raise ValueError(
+                f"input_ids: expected a prompt that continues the {self.held} cached tokens or changes only the "
+                f"last message, got a prompt that differs from token {same} on, where recurrent layers cannot "
+                "go back to; call forget() to read it all again"
+            )
         place = max(places, key=lambda place: place.count)
         return place.count, place.hidden
 
@@ -187,8 +197,10 @@ class Past(Cache):
         """Check that the model's positions of the whole prompt leave the cached tokens at their positions; `positions`,
         int64 [..., 1, n], are those of the tokens to read."""
         if turn.start == self.held and bool((positions[..., 0].flatten() != self.position.flatten()).any()):
-            raise ValueError("position_ids: expected cached tokens at the positions at which they were read, got a prompt "
-                             "that moves them; call forget() to read it all again")  # fmt: skip
+            raise ValueError(
+                "position_ids: expected cached tokens at the positions at which they were read, got a prompt "
+                "that moves them; call forget() to read it all again"
+            )
 
     @contextmanager
     def lent(self, turn: Turn) -> Iterator[None]:

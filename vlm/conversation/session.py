@@ -91,8 +91,10 @@ class Session:
         return new
 
     def __reduce_ex__(self, protocol: int) -> tuple:
-        raise ValueError("session: expected an object that can be pickled, got a conversation with a model; store its "
-                         "messages and add them to a new session")  # fmt: skip
+        raise ValueError(
+            "session: expected an object that can be pickled, got a conversation with a model; store its "
+            "messages and add them to a new session"
+        )
 
     def add(self, text: str, images: Sequence[Any] = (), *, role: Role = "user") -> None:
         """Add a message, which the processor reads at once; a message that it refuses is not added.
@@ -175,12 +177,15 @@ class Session:
     def _check(self, settings: Mapping[str, Any], inputs: tuple[str, ...] = ()) -> None:
         """Refuse unsupported settings before anything is read."""
         if {"past_key_values", "cache"} & set(settings):
-            raise ValueError("past_key_values: expected none, since a session has its own, got a setting; leave it out, or "
-                             "pass the session's own to mmspec.generate")  # fmt: skip
+            raise ValueError(
+                "past_key_values: expected none, since a session has its own, got a setting; leave it out, or "
+                "pass the session's own to mmspec.generate"
+            )
         for name in (*_OWN_INPUTS, *self._writer.input_names, *inputs):
             if name in settings:
-                raise ValueError(f"{name}: expected settings alone, since a session creates its inputs, got this input; "
-                                 "leave it out")  # fmt: skip
+                raise ValueError(
+                    f"{name}: expected settings alone, since a session creates its inputs, got this input; leave it out"
+                )
         drafter = settings["drafter"]
         if drafter not in (None, AUTO) and (isinstance(drafter, type) or not hasattr(drafter, "open")):
             raise ValueError(

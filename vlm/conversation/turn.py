@@ -59,8 +59,10 @@ def _grown(name: str, old: Tensor, new: Tensor) -> Tensor | None:
         if torch.equal(old.to(new.device), new):
             return new[:0]
         if new.is_floating_point():
-            raise ValueError(f"{name}: expected the pictures of earlier turns first and unchanged, got other pictures; pass "
-                             "all pictures of the conversation, or begin a new conversation")  # fmt: skip
+            raise ValueError(
+                f"{name}: expected the pictures of earlier turns first and unchanged, got other pictures; pass "
+                "all pictures of the conversation, or begin a new conversation"
+            )
         return None  # a count, such as the pictures of a row, has no separate value for the new pictures
     if old.dim() != new.dim():
         return None
@@ -86,8 +88,15 @@ def visibility_mask(parts: Parts, ids: Tensor, inputs: Mapping[str, object], sta
     if make is None or not types:
         return causal
     embeds = torch.empty(1, count, 0, dtype=parts.dtype, device=ids.device)
-    masks = make(config=parts.model.config, inputs_embeds=embeds, attention_mask=None, position_ids=None,
-                 is_first_iteration=True, **{CACHE: None}, **types)  # fmt: skip
+    masks = make(
+        config=parts.model.config,
+        inputs_embeds=embeds,
+        attention_mask=None,
+        position_ids=None,
+        is_first_iteration=True,
+        **{CACHE: None},
+        **types,
+    )
     for mask in masks.values() if isinstance(masks, dict) else [masks]:
         if isinstance(mask, Tensor) and mask.dim() == 4:
             seen = mask[:, 0] if mask.dtype == torch.bool else mask[:, 0] == 0

@@ -15,10 +15,16 @@ from mmspec.vlm.target import TextTarget
 
 
 @method(
-    "aded", domain="vlm", kind="drafter", title="ADED", exact=True, order=25, drafts=("dynamic tree",),
+    "aded",
+    domain="vlm",
+    kind="drafter",
+    title="ADED",
+    exact=True,
+    order=25,
+    drafts=("dynamic tree",),
     about="the likeliest paths of a trigram model of the target's earlier distributions",
     paper="Adaptive Draft-Verification for Efficient Large Language Model Decoding",
-)  # fmt: skip
+)
 @dataclass(frozen=True, slots=True)
 class Aded:
     """The likeliest paths of a trigram model, without a neural model. Deterministic, so exact.
@@ -78,10 +84,13 @@ class AdedState(NgramLawState):
 
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
         rooms = target.rooms(self.deepest if longest is None else min(longest, self.deepest))
-        return draft_of_paths(target, [
-            LikeliestPaths(self.nodes, room, self.least).grow((row, self.text(target, row)), self._continuations)
-            for row, room in enumerate(rooms)
-        ])  # fmt: skip
+        return draft_of_paths(
+            target,
+            [
+                LikeliestPaths(self.nodes, room, self.least).grow((row, self.text(target, row)), self._continuations)
+                for row, room in enumerate(rooms)
+            ],
+        )
 
     def _continuations(self, place: tuple[int, Ngram]) -> Iterator[tuple[int, float, tuple[int, Ngram]]]:
         row, text = place

@@ -54,8 +54,10 @@ class CascadeState:
         self.prompt: tuple[Draft, Evidence] | None = self.middle.prefill()
         self.inner = (drafter.inner or NoDraft()).open(self.middle)
         if not hasattr(self.inner, "retract") and not self.plain:
-            raise ValueError(f"inner: expected a drafter that can forget rejected tokens (prompt lookup, Token Recycling or "
-                             f"SmallModel), got {drafter.inner.name!r}; use one of these")  # fmt: skip
+            raise ValueError(
+                f"inner: expected a drafter that can forget rejected tokens (prompt lookup, Token Recycling or "
+                f"SmallModel), got {drafter.inner.name!r}; use one of these"
+            )
 
     @property
     def passes(self) -> int:
@@ -119,8 +121,13 @@ class RunRecord:
 
     def draft(self, target: TextTarget) -> Draft:
         value, scores = torch.cat(self.values, 1), torch.cat(self.scores, 1)
-        valid = torch.cat([torch.arange(v.shape[1], device=v.device) < n[:, None]
-                           for v, n in zip(self.values, self.counts, strict=True)], 1)  # fmt: skip
+        valid = torch.cat(
+            [
+                torch.arange(v.shape[1], device=v.device) < n[:, None]
+                for v, n in zip(self.values, self.counts, strict=True)
+            ],
+            1,
+        )
         longest = int(valid.sum(-1).max())
         order = (~valid).long().argsort(dim=1, stable=True)[:, :longest]
         valid = valid.gather(1, order)
@@ -131,10 +138,18 @@ class RunRecord:
 
 
 @method(
-    "cascade", domain="vlm", kind="drafter", title="cascade over a middle model", exact=True, needs=("model",), order=24,
-    drafts=("sampled chain",), steps=("model", 0, 0), about="a chain that a middle model decodes with its own drafter",
+    "cascade",
+    domain="vlm",
+    kind="drafter",
+    title="cascade over a middle model",
+    exact=True,
+    needs=("model",),
+    order=24,
+    drafts=("sampled chain",),
+    steps=("model", 0, 0),
+    about="a chain that a middle model decodes with its own drafter",
     paper="Speculative Decoding Meets Quantization: Compatibility Evaluation and Hierarchical Framework Design",
-)  # fmt: skip
+)
 def cascade(parts: MethodParts, run: int = 6, inner: str | None = "lookup") -> Cascade:
     """Return `Cascade` over an available model.
 

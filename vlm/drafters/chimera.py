@@ -41,10 +41,17 @@ class TrigramEncoder(nn.Module):
 
 
 @method(
-    "chimera", domain="vlm", kind="drafter", title="Chimera", exact=True, needs=("weights",), takes=shape_of, order=12,
+    "chimera",
+    domain="vlm",
+    kind="drafter",
+    title="Chimera",
+    exact=True,
+    needs=("weights",),
+    takes=shape_of,
+    order=12,
     about="heads on a layer over the target's states that read the last three tokens",
     paper="Chimera: A Lossless Decoding Method for Accelerating Large Language Models Inference by Fusing all Tokens",
-)  # fmt: skip
+)
 class Chimera(PrefixHeadDrafter):
     """Heads that read the last three tokens as one code, wherever they lie in the draft. Exact in every shape.
 

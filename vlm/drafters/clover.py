@@ -70,10 +70,17 @@ class TokenCell(nn.Module):
 
 
 @method(
-    "clover", domain="vlm", kind="drafter", title="Clover", exact=True, needs=("weights",), takes=shape_of, order=12,
+    "clover",
+    domain="vlm",
+    kind="drafter",
+    title="Clover",
+    exact=True,
+    needs=("weights",),
+    takes=shape_of,
+    order=12,
     about="a recurrent head that folds each drafted token into its state",
     paper="Clover: Regressive Lightweight Speculative Decoding with Sequential Knowledge",
-)  # fmt: skip
+)
 class Clover(PrefixHeadDrafter):
     """A recurrent head whose weights all depths share. Exact in every shape.
 

@@ -18,10 +18,17 @@ from mmspec.vlm.drafters.base.published_files import for_vocabulary, named_level
 
 
 @method(
-    "dflash", domain="vlm", kind="drafter", title="DFlash", exact=True, needs=("weights",), takes=shape_of, order=8,
+    "dflash",
+    domain="vlm",
+    kind="drafter",
+    title="DFlash",
+    exact=True,
+    needs=("weights",),
+    takes=shape_of,
+    order=8,
     about="the tokens of a block in one pass",
     paper="DFlash: Block Diffusion for Flash Speculative Decoding",
-)  # fmt: skip
+)
 class DFlash(BlockDrafter):
     """Drafts the tokens of a block side by side. Exact in every shape.
 
@@ -72,9 +79,12 @@ _MUSE_NAMES = {"encoder.fc.weight": "fc.weight", "encoder.output_norm_enc.weight
 
 
 def published_block(
-    state: Mapping[str, Tensor], config: Mapping[str, Any], target: nn.Module | None,
-    named: Callable[[str], str] = lambda name: name, *tables: str,
-) -> tuple[dict[str, Tensor], dict[str, Any]]:  # fmt: skip
+    state: Mapping[str, Tensor],
+    config: Mapping[str, Any],
+    target: nn.Module | None,
+    named: Callable[[str], str] = lambda name: name,
+    *tables: str,
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return a published file's tensors under the most common names, and the fields of a BlockDrafterConfig. A config
     with a `transformer_layer_config` is in the format of `speculators`, any other in that of z-lab. The target gives
     the vocabulary where the config does not, as Muse Glimmer's. `named` changes names in the kind's own way, and
@@ -89,8 +99,10 @@ def published_block(
             f"draft_vocab_size: expected {listed or vocab}, as many tokens as the file can draft, got "
             f"{config['draft_vocab_size']}; fetch all of its tensors"
         )
-    return state, fields | {"draft_vocab_size": listed if listed < vocab else 0,
-                            "tied_head": bool(listed) and not (reduced and "lm_head.weight" in state)}  # fmt: skip
+    return state, fields | {
+        "draft_vocab_size": listed if listed < vocab else 0,
+        "tied_head": bool(listed) and not (reduced and "lm_head.weight" in state),
+    }
 
 
 def _block_fields(state: Mapping[str, Tensor], config: Mapping[str, Any], target: nn.Module | None) -> dict[str, Any]:

@@ -113,9 +113,16 @@ class DFlash2Config(BlockDrafterConfig):
 
 
 @method(
-    "dflash2", domain="vlm", kind="drafter", title="DFlash 2", exact=True, needs=("weights",), takes=shape_of, order=9,
+    "dflash2",
+    domain="vlm",
+    kind="drafter",
+    title="DFlash 2",
+    exact=True,
+    needs=("weights",),
+    takes=shape_of,
+    order=9,
     about="a path through the likeliest tokens of a block",
-)  # fmt: skip
+)
 class DFlash2(BlockDrafter):
     """Follows a path through each row's best tokens (z-lab's DFlash2, as vLLM runs it). Exact in every shape.
 

@@ -23,11 +23,19 @@ ORDERS = (2, 1)  # the n-grams before a token: a pair, or the last token alone
 
 
 @method(
-    "diffuspec", domain="vlm", kind="drafter", title="DiffuSpec", exact=True, needs=("weights",), order=28,
-    takes=LatticeSearch, drafts=("n-grams",), steps=("block", 5, 5),
+    "diffuspec",
+    domain="vlm",
+    kind="drafter",
+    title="DiffuSpec",
+    exact=True,
+    needs=("weights",),
+    order=28,
+    takes=LatticeSearch,
+    drafts=("n-grams",),
+    steps=("block", 5, 5),
     about="the best path through a block's likely tokens, by the drafter and by n-grams of the target",
     paper="DiffuSpec: Unlocking Diffusion Language Models for Speculative Decoding",
-)  # fmt: skip
+)
 class DiffuSpec:
     """Chains that a beam search finds in the distributions of a block drafter. Exact with the rules "exact" and "match".
 
@@ -46,11 +54,15 @@ class DiffuSpec:
 
     def __init__(self, drafter: ShapedDrafter, search: LatticeSearch | None = None, table: LawTable | None = None):
         if not isinstance(drafter, ShapedDrafter) or drafter.steps[0] != "block":
-            raise ValueError(f"drafter: expected a drafter of blocks such as DFlash or DSpark, got {type(drafter).__name__}; "
-                             "use another")  # fmt: skip
+            raise ValueError(
+                f"drafter: expected a drafter of blocks such as DFlash or DSpark, got {type(drafter).__name__}; "
+                "use another"
+            )
         if table is not None and table.sizes[:2] != ORDERS:
-            raise ValueError(f"table: expected max_ngram {ORDERS[0]} and min_ngram {ORDERS[1]}, got {table.sizes[:2]}; make "
-                             f"it as LawTable({ORDERS[0]}, {ORDERS[1]})")  # fmt: skip
+            raise ValueError(
+                f"table: expected max_ngram {ORDERS[0]} and min_ngram {ORDERS[1]}, got {table.sizes[:2]}; make "
+                f"it as LawTable({ORDERS[0]}, {ORDERS[1]})"
+            )
         self.drafter, self.search, self.table = drafter, LatticeSearch() if search is None else search, table
         self.name = f"diffuspec({drafter.name})"
 

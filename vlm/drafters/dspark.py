@@ -80,8 +80,10 @@ class PredictedAcceptance:
 
     def __post_init__(self) -> None:
         if not 0 <= self.threshold <= 1 or not 1 <= self.shortest <= self.longest:
-            raise ValueError(f"expected a threshold within 0 and 1 and 1 <= shortest <= longest, got {self.threshold}, "
-                             f"{self.shortest} and {self.longest}")  # fmt: skip
+            raise ValueError(
+                f"expected a threshold within 0 and 1 and 1 <= shortest <= longest, got {self.threshold}, "
+                f"{self.shortest} and {self.longest}"
+            )
 
     def begin(self) -> _ConfidenceGrowth:
         return _ConfidenceGrowth(self)
@@ -117,22 +119,35 @@ class DSparkConfig(BlockDrafterConfig):
     def __post_init__(self) -> None:
         BlockDrafterConfig.__post_init__(self)
         if self.markov_rank < 0 or self.markov_head_type not in MARKOV_HEADS:
-            raise ValueError(f"expected markov_rank of at least 0 and markov_head_type of {', '.join(MARKOV_HEADS)}, got "
-                             f"{self.markov_rank} and {self.markov_head_type!r}")  # fmt: skip
+            raise ValueError(
+                f"expected markov_rank of at least 0 and markov_head_type of {', '.join(MARKOV_HEADS)}, got "
+                f"{self.markov_rank} and {self.markov_head_type!r}"
+            )
         if self.root_first and (self.from_root or self.markov_head_type != "rnn"):
-            raise ValueError(f"root_first: expected a recurrent correction and a root that does not draft, got "
-                             f"{self.markov_head_type!r} and from_root {self.from_root}; leave it out")  # fmt: skip
+            raise ValueError(
+                f"root_first: expected a recurrent correction and a root that does not draft, got "
+                f"{self.markov_head_type!r} and from_root {self.from_root}; leave it out"
+            )
         if not self.markov_rank and self.confidence_head and self.confidence_with_markov:
-            raise ValueError("confidence_with_markov: expected False for markov_rank 0, which has no row of the token before, "
-                             "got True; set it to False or choose a rank")  # fmt: skip
+            raise ValueError(
+                "confidence_with_markov: expected False for markov_rank 0, which has no row of the token before, "
+                "got True; set it to False or choose a rank"
+            )
 
 
 @method(
-    "dspark", domain="vlm", kind="drafter", title="DSpark", exact=True, needs=("weights",), takes=shape_of, order=10,
+    "dspark",
+    domain="vlm",
+    kind="drafter",
+    title="DSpark",
+    exact=True,
+    needs=("weights",),
+    takes=shape_of,
+    order=10,
     recommended_for=("text",),
     about="the tokens of a block, each corrected for the token before it",
     paper="DSpark",
-)  # fmt: skip
+)
 class DSpark(BlockDrafter):
     """Adds a correction to a row's scores that depends on the previous token ("DSpark"). Exact in every shape.
 

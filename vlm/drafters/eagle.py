@@ -33,10 +33,17 @@ class EagleConfig(FeatureConfig):
 
 
 @method(
-    "eagle", domain="vlm", kind="drafter", title="EAGLE", exact=True, needs=("weights",), takes=shape_of, order=1,
+    "eagle",
+    domain="vlm",
+    kind="drafter",
+    title="EAGLE",
+    exact=True,
+    needs=("weights",),
+    takes=shape_of,
+    order=1,
     about="a layer over the target's hidden states; pictures fused like text",
     paper="EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees",
-)  # fmt: skip
+)
 class Eagle(FeatureDrafter):
     """EAGLE-2: a decoder layer predicts the target's next hidden state.
 

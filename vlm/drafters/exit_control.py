@@ -164,10 +164,17 @@ def head_work(parts: Parts) -> float:
 
 
 @method(
-    "del", domain="vlm", kind="drafter", title="DEL", exact=True, drafts=("sampled chain",), steps=("part", 50, 0), order=25,
+    "del",
+    domain="vlm",
+    kind="drafter",
+    title="DEL",
+    exact=True,
+    drafts=("sampled chain",),
+    steps=("part", 50, 0),
+    order=25,
     about="the target's first layers and its head; exit and length follow the measured acceptance",
     paper="DEL: Context-Aware Dynamic Exit Layer for Efficient Self-Speculative Decoding",
-)  # fmt: skip
+)
 def dynamic_exit(
     parts: MethodParts, every: int = 4, longest: int = 8, keep: float = 0.95, stop: float = 0.5, rest: int = 16
 ) -> DynamicExit:

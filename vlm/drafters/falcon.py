@@ -59,11 +59,18 @@ class PairLstm(nn.Module):
 
 
 @method(
-    "falcon", domain="vlm", kind="drafter", title="Falcon", exact=True, needs=("weights",), takes=shape_of, order=5,
+    "falcon",
+    domain="vlm",
+    kind="drafter",
+    title="Falcon",
+    exact=True,
+    needs=("weights",),
+    takes=shape_of,
+    order=5,
     about="an LSTM and a layer that draft two tokens a pass",
     paper="Falcon: Faster and Parallel Inference of Large Language Models through Enhanced Semi-Autoregressive Drafting and "
     "Custom-Designed Decoding Tree",
-)  # fmt: skip
+)
 class Falcon(FeatureDrafter):
     """A semi-autoregressive drafter. Exact in every shape.
 

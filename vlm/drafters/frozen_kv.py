@@ -30,10 +30,17 @@ class LongSpecConfig(CrossConfig):
 
 
 @method(
-    "longspec", domain="vlm", kind="drafter", title="LongSpec", exact=True, needs=("weights",), takes=shape_of, order=15,
+    "longspec",
+    domain="vlm",
+    kind="drafter",
+    title="LongSpec",
+    exact=True,
+    needs=("weights",),
+    takes=shape_of,
+    order=15,
     about="a short window of its own keys, and the target's own keys for everything else",
     paper="LongSpec: Long-Context Lossless Speculative Decoding with Efficient Drafting and Verification",
-)  # fmt: skip
+)
 class LongSpec(CrossDrafter):
     """A layer over token embeddings that attends to its own window, then to the target's last layer. Exact in every shape.
 
@@ -70,12 +77,16 @@ class LongSpec(CrossDrafter):
             f"the decoder {name}": name not in DECODERS,
         }
         if present := [obstacle for obstacle, holds in obstacles.items() if holds]:
-            raise ValueError(f"model: expected a decoder whose last layer caches rotated keys ({', '.join(DECODERS)}), "
-                             f"got {present[0]}; use a drafter that reads states, such as eagle")  # fmt: skip
+            raise ValueError(
+                f"model: expected a decoder whose last layer caches rotated keys ({', '.join(DECODERS)}), "
+                f"got {present[0]}; use a drafter that reads states, such as eagle"
+            )
         heads, own = (text.num_attention_heads, parts.decoder.layers[-1].self_attn.head_dim), self.layer.config
         if (own.num_attention_heads, own.dim) != heads:
-            raise ValueError(f"drafter: expected {heads[0]} heads of {heads[1]} as in the target, got "
-                             f"{own.num_attention_heads} of {own.dim}; train a drafter for this target")  # fmt: skip
+            raise ValueError(
+                f"drafter: expected {heads[0]} heads of {heads[1]} as in the target, got "
+                f"{own.num_attention_heads} of {own.dim}; train a drafter for this target"
+            )
 
     def keys_of(self, view: PromptView) -> tuple[Tensor, Tensor, Tensor]:
         """See `CrossDrafter.keys_of`; the view's states are `LastKeys`."""
@@ -88,10 +99,16 @@ class LongSpec(CrossDrafter):
 
         return {
             cls.kind: depth_recipe(
-                "cross_entropy", depths=5, depth_decay=1.0, lr=5e-4, warmup=0.03, decay="cosine", clip=1.0,
+                "cross_entropy",
+                depths=5,
+                depth_decay=1.0,
+                lr=5e-4,
+                warmup=0.03,
+                decay="cosine",
+                clip=1.0,
                 sizes=(("shift", 30000),),
             )
-        }  # fmt: skip
+        }
 
 
 class LongSpecState(CrossState):

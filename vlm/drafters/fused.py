@@ -50,9 +50,15 @@ class Fused(Merged):
     state = FusedState
 
     def __init__(
-        self, drafter: ShapedDrafter, retrieval: Retrieval | None = None, *, alone_from: int | None = 8,
-        branches: int = 4, keep: int = 8, most: int | None = None,
-    ):  # fmt: skip
+        self,
+        drafter: ShapedDrafter,
+        retrieval: Retrieval | None = None,
+        *,
+        alone_from: int | None = 8,
+        branches: int = 4,
+        keep: int = 8,
+        most: int | None = None,
+    ):
         super().__init__(drafter, retrieval, alone_from=alone_from)
         self.branches, self.keep = whole("branches", branches, 1), whole("keep", keep, 1)
         self.most = None if most is None else whole("most", most, 1)
@@ -60,16 +66,31 @@ class Fused(Merged):
 
 
 @method(
-    "fused", domain="vlm", kind="drafter", title="RASD", exact=True, needs=("weights",), order=24,
-    drafts=("dynamic tree", "sampled tree with copies"), steps=("levels", 1, 2),
+    "fused",
+    domain="vlm",
+    kind="drafter",
+    title="RASD",
+    exact=True,
+    needs=("weights",),
+    order=24,
+    drafts=("dynamic tree", "sampled tree with copies"),
+    steps=("levels", 1, 2),
     about="several copied continuations and a trained drafter in one tree",
     paper="RASD: Retrieval-Augmented Speculative Decoding",
-)  # fmt: skip
+)
 def fused(
-    parts: MethodParts, chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4, shape: str | None = None,
+    parts: MethodParts,
+    chain: int = 0,
+    nodes: int = 0,
+    depth: int = 7,
+    width: int = 4,
+    shape: str | None = None,
     alone_from: int | None = 8,
-    branches: int = 4, keep: int = 8, most: int | None = None, memory: Literal["lookup", "suffix"] = "lookup",
-) -> Fused:  # fmt: skip
+    branches: int = 4,
+    keep: int = 8,
+    most: int | None = None,
+    memory: Literal["lookup", "suffix"] = "lookup",
+) -> Fused:
     """Return `Fused` over a trained drafter.
 
     Args:

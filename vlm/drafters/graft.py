@@ -84,11 +84,18 @@ class Graft(DrafterWithMemory):
 
 
 @method(
-    "graft", domain="vlm", kind="drafter", title="Graft", exact=True, needs=("weights",), order=25,
-    drafts=("dynamic tree", "sampled tree with copies"), steps=("levels", 1, 2),
+    "graft",
+    domain="vlm",
+    kind="drafter",
+    title="Graft",
+    exact=True,
+    needs=("weights",),
+    order=25,
+    drafts=("dynamic tree", "sampled tree with copies"),
+    steps=("levels", 1, 2),
     about="a trained drafter that stops early, and recycled tokens in the free nodes",
     paper="Graft: Draft Less, Retrieve More",
-)  # fmt: skip
+)
 def graft(
     parts: MethodParts, chain: int = 0, nodes: int = 24, depth: int = 7, width: int = 4, least: float = 0.1
 ) -> Graft:

@@ -32,10 +32,17 @@ class HiddenTransferConfig(PPDConfig):
 
 
 @method(
-    "hidden_transfer", domain="vlm", kind="drafter", title="Hidden Transfer", exact=True, needs=("weights",), order=14,
-    takes=ppd_settings, about="mapped states of the target's middle layers, which its later layers read behind each draft",
+    "hidden_transfer",
+    domain="vlm",
+    kind="drafter",
+    title="Hidden Transfer",
+    exact=True,
+    needs=("weights",),
+    order=14,
+    takes=ppd_settings,
+    about="mapped states of the target's middle layers, which its later layers read behind each draft",
     paper="Parallel Decoding via Hidden Transfer for Lossless Large Language Model Acceleration",
-)  # fmt: skip
+)
 class HiddenTransfer(PPD):
     """Drafts with the target's later layers: map i of a token's middle state is that of the token i + 1 further on. Exact.
 
@@ -75,8 +82,10 @@ class HiddenTransfer(PPD):
 
     def new_state(self, target: object) -> PPDState:
         if target.surroundings:
-            raise ValueError(f"drafter: expected passes that can begin in the middle of the target for {self.name}, got "
-                             "strict passes or the like; draft with another method")  # fmt: skip
+            raise ValueError(
+                f"drafter: expected passes that can begin in the middle of the target for {self.name}, got "
+                "strict passes or the like; draft with another method"
+            )
         return PPDState(self, target)
 
     def prescribed(self, recipe: Any) -> Any:

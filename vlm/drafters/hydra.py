@@ -48,10 +48,17 @@ class HydraConfig(PrefixConfig):
 
 
 @method(
-    "hydra", domain="vlm", kind="drafter", title="Hydra", exact=True, needs=("weights",), takes=shape_of, order=12,
+    "hydra",
+    domain="vlm",
+    kind="drafter",
+    title="Hydra",
+    exact=True,
+    needs=("weights",),
+    takes=shape_of,
+    order=12,
     about="heads on the target's last state that read the tokens before them",
     paper="Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding",
-)  # fmt: skip
+)
 class Hydra(PrefixHeadDrafter):
     """Heads like Medusa's that also read the draft tokens before them. Exact in every shape.
 
@@ -138,11 +145,19 @@ class Hydra(PrefixHeadDrafter):
 
         return {
             cls.kind: depth_recipe(
-                "cross_entropy", depth_decay=1.0,
-                lr=5e-4, warmup=0.005, decay="cosine", final_lr=0.33, betas=(0.9, 0.999), weight_decay=0.1, clip=1.0,
-                answers="given", sizes=(("heads", 4), ("layers", 4), ("prefix_layer", True), ("dropout", 0.2)),
+                "cross_entropy",
+                depth_decay=1.0,
+                lr=5e-4,
+                warmup=0.005,
+                decay="cosine",
+                final_lr=0.33,
+                betas=(0.9, 0.999),
+                weight_decay=0.1,
+                clip=1.0,
+                answers="given",
+                sizes=(("heads", 4), ("layers", 4), ("prefix_layer", True), ("dropout", 0.2)),
             )
-        }  # fmt: skip
+        }
 
 
 class HydraState(PrefixState):
@@ -196,8 +211,10 @@ def _layer_fields(state: dict[str, Tensor], config: dict[str, Any], target: nn.M
         if source.get(name) is not None
     }
     if "num_attention_heads" not in settings:
-        raise ValueError("config: expected num_attention_heads of the prefix layer, or a target that gives it, got neither; "
-                         "pass the target")  # fmt: skip
+        raise ValueError(
+            "config: expected num_attention_heads of the prefix layer, or a target that gives it, got neither; "
+            "pass the target"
+        )
     gate = state.get(f"{_LAYER}mlp.gate_proj.weight", torch.zeros(1))  # a missing tensor is listed with all others
     fields = drafter_sizes({"intermediate_size": len(gate)} | settings | {"hidden_size": 1, "vocab_size": 1})
     return {name: fields[name] for name in (*_LAYER_FIELDS, "rope_theta")}

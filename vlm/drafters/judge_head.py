@@ -45,19 +45,28 @@ class JudgeHead(PretrainedDrafter):
 
     def check(self, parts: Parts) -> None:
         if self.config.hidden_size != parts.hidden_size:
-            raise ValueError(f"head: expected hidden_size {parts.hidden_size} as in the target, got "
-                             f"{self.config.hidden_size}; train a head for this target")  # fmt: skip
+            raise ValueError(
+                f"head: expected hidden_size {parts.hidden_size} as in the target, got "
+                f"{self.config.hidden_size}; train a head for this target"
+            )
 
     def rule(self, threshold: float = 0.5) -> Judge:
         return Judge(self.accepts, threshold, self.config.hidden_size)
 
 
 @method(
-    "judge", domain="vlm", kind="rule", title="judge", exact=False, needs=("weights",), order=14, saved=JudgeHead.kind,
+    "judge",
+    domain="vlm",
+    kind="rule",
+    title="judge",
+    exact=False,
+    needs=("weights",),
+    order=14,
+    saved=JudgeHead.kind,
     drafts=("sampled chain", "n-grams"),
     about="a head on the target's state accepts tokens that are correct without being likely",
     paper="Judge Decoding: Faster Speculative Sampling Requires Going Beyond Model Alignment",
-)  # fmt: skip
+)
 def judge(parts: MethodParts, threshold: float = 0.5) -> Judge:
     """Return the rule of an available head.
 

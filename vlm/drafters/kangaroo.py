@@ -70,10 +70,18 @@ def chain_of(chain: int = 0, length: LengthControl | str | None = None) -> Shape
 
 
 @method(
-    "kangaroo", domain="vlm", kind="drafter", title="Kangaroo", exact=True, needs=("weights",), takes=chain_of, order=17,
-    about="the target's first layers and an adapter; the target continues from their states", drafts=("sampled chain",),
+    "kangaroo",
+    domain="vlm",
+    kind="drafter",
+    title="Kangaroo",
+    exact=True,
+    needs=("weights",),
+    takes=chain_of,
+    order=17,
+    about="the target's first layers and an adapter; the target continues from their states",
+    drafts=("sampled chain",),
     paper="Kangaroo: Lossless Self-Speculative Decoding via Double Early Exiting",
-)  # fmt: skip
+)
 class Kangaroo(ShapedDrafter):
     """Drafts with the target's first `exit` layers, an adapter and the target's head. Exact.
 

@@ -88,8 +88,10 @@ def agreement(target: TextTarget, window: int, skipped: frozenset[SubLayer]) -> 
     pass's keys and values lie behind the committed length and count for nothing. Stopped rows do not count. Every live
     row needs more than `window` generated tokens: pictures and the prompt are left alone."""
     parts, cache = target.parts, slots_ahead(target.cache, 0)
-    rows = [tokens[-window - 1 :] if alive else [0] * (window + 1)
-            for tokens, alive in zip(target.tokens, target.live, strict=True)]  # fmt: skip
+    rows = [
+        tokens[-window - 1 :] if alive else [0] * (window + 1)
+        for tokens, alive in zip(target.tokens, target.live, strict=True)
+    ]
     ids = torch.tensor(rows, device=target.device)
     step = torch.arange(window, device=target.device)
     position = target.positions_of((step - window).expand(target.batch, -1))

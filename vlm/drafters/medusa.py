@@ -18,10 +18,17 @@ from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, shift
 
 
 @method(
-    "medusa", domain="vlm", kind="drafter", title="Medusa", exact=True, needs=("weights",), takes=shape_of, order=11,
+    "medusa",
+    domain="vlm",
+    kind="drafter",
+    title="Medusa",
+    exact=True,
+    needs=("weights",),
+    takes=shape_of,
+    order=11,
     about="independent heads on the target's last state",
     paper="Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads",
-)  # fmt: skip
+)
 class Medusa(HeadDrafter):
     """Predicts each depth from the target's state alone, with a head per depth. Exact in every shape.
 

@@ -141,15 +141,28 @@ def retrieval_of(memory: Literal["lookup", "suffix"], index: SuffixIndex | None 
 
 
 @method(
-    "both", domain="vlm", kind="drafter", title="prompt lookup + a trained drafter", exact=True, needs=("weights",), order=23,
-    drafts=("dynamic tree", "sampled tree with copies"), steps=("levels", 1, 2),
-    about="prompt lookup and a trained drafter in one tree", paper="Graft",
-)  # fmt: skip
+    "both",
+    domain="vlm",
+    kind="drafter",
+    title="prompt lookup + a trained drafter",
+    exact=True,
+    needs=("weights",),
+    order=23,
+    drafts=("dynamic tree", "sampled tree with copies"),
+    steps=("levels", 1, 2),
+    about="prompt lookup and a trained drafter in one tree",
+    paper="Graft",
+)
 def both(
-    parts: MethodParts, chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4, shape: str | None = None,
+    parts: MethodParts,
+    chain: int = 0,
+    nodes: int = 0,
+    depth: int = 7,
+    width: int = 4,
+    shape: str | None = None,
     alone_from: int | None = 8,
     memory: Literal["lookup", "suffix"] = "lookup",
-) -> Merged:  # fmt: skip
+) -> Merged:
     """Return `Merged` over a trained drafter.
 
     Args:

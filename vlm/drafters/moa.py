@@ -53,10 +53,17 @@ class LayerAttention(nn.Module):
 
 
 @method(
-    "moa", domain="vlm", kind="drafter", title="Mixture of Attentions", exact=True, needs=("weights",), takes=shape_of,
-    order=16, about="the target's layers mixed token by token, read by a layer over token embeddings",
+    "moa",
+    domain="vlm",
+    kind="drafter",
+    title="Mixture of Attentions",
+    exact=True,
+    needs=("weights",),
+    takes=shape_of,
+    order=16,
+    about="the target's layers mixed token by token, read by a layer over token embeddings",
     paper="Mixture of Attentions For Speculative Decoding",
-)  # fmt: skip
+)
 class MixtureOfAttentions(CrossDrafter):
     """Self-attention across layers, then a layer over embeddings that reads the mixed rows. Exact in every shape.
 
@@ -91,8 +98,10 @@ class MixtureOfAttentions(CrossDrafter):
     def check(self, parts: Parts) -> None:
         super().check(parts)
         if (highest := self.levels[-1]) > parts.layers:
-            raise ValueError(f"levels: expected layers 0 to {parts.layers} of the target, got {highest}; train a drafter for "
-                             "this target")  # fmt: skip
+            raise ValueError(
+                f"levels: expected layers 0 to {parts.layers} of the target, got {highest}; train a drafter for "
+                "this target"
+            )
 
     def rows(self, states: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values [B, groups, T, dim] of states [B, T, levels * H]; `rotary` is [B, T, 2, dim]."""

@@ -24,11 +24,18 @@ _NORM = "layers.0.input_layernorm.weight"
 
 
 @method(
-    "msd", domain="vlm", kind="drafter", title="MSD", exact=True, needs=("weights",), takes=shape_of, order=2,
+    "msd",
+    domain="vlm",
+    kind="drafter",
+    title="MSD",
+    exact=True,
+    needs=("weights",),
+    takes=shape_of,
+    order=2,
     recommended_for=("text and pictures",),
     about="a layer over the target's hidden states; pictures as raw vision embeddings",
     paper="Speculative Decoding Reimagined for Multimodal Large Language Models",
-)  # fmt: skip
+)
 class Msd(FeatureDrafter):
     """Keeps text and vision apart inside the drafter. Exact in every shape.
 

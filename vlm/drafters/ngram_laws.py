@@ -50,8 +50,10 @@ class LawTable:
         """Return the part for the settings of a request."""
         self.vocab_size = self.vocab_size or target.parts.vocab_size
         if self.vocab_size != target.parts.vocab_size:
-            raise ValueError(f"table: expected a model of vocabulary {self.vocab_size}, got {target.parts.vocab_size}; "
-                             "use one table per model")  # fmt: skip
+            raise ValueError(
+                f"table: expected a model of vocabulary {self.vocab_size}, got {target.parts.vocab_size}; "
+                "use one table per model"
+            )
         return self.parts.setdefault(_settings(target), NgramLaws(*self.sizes, self.most))
 
 

@@ -59,10 +59,17 @@ class NodeScore(PretrainedDrafter):
 
 
 @method(
-    "c2t", domain="vlm", kind="controller", title="C2T", exact=True, needs=("weights",), order=5,
+    "c2t",
+    domain="vlm",
+    kind="controller",
+    title="C2T",
+    exact=True,
+    needs=("weights",),
+    order=5,
     about="a small network leaves out drafted nodes of a tree that are unlikely to be accepted",
-    paper="C2T: A Classifier-Based Tree Construction Method in Speculative Decoding", **NodeScore.method_facts(),
-)  # fmt: skip
+    paper="C2T: A Classifier-Based Tree Construction Method in Speculative Decoding",
+    **NodeScore.method_facts(),
+)
 @dataclass(frozen=True, slots=True)
 class LikelyNodes:
     """The filter of a `BestFirst` tree that keeps nodes with a predicted acceptance of at least `least`. Exact.

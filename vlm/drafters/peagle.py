@@ -34,15 +34,23 @@ class PEagleConfig(Eagle3Config):
     def __post_init__(self) -> None:
         Eagle3Config.__post_init__(self)
         if self.depths < 1 or not 0 <= self.mask_token_id < self.vocab_size or not self.own_embedding:
-            raise ValueError("expected depths of at least 1, mask_token_id below vocab_size and an embedding of its own, got "
-                             f"{self}")  # fmt: skip
+            raise ValueError(
+                f"expected depths of at least 1, mask_token_id below vocab_size and an embedding of its own, got {self}"
+            )
 
 
 @method(
-    "peagle", domain="vlm", kind="drafter", title="P-EAGLE", exact=True, needs=("weights",), takes=shape_of, order=7,
+    "peagle",
+    domain="vlm",
+    kind="drafter",
+    title="P-EAGLE",
+    exact=True,
+    needs=("weights",),
+    takes=shape_of,
+    order=7,
     about="all tokens of a draft in one pass of EAGLE-3's layers",
     paper="P-EAGLE: Parallel-Drafting EAGLE with Scalable Training",
-)  # fmt: skip
+)
 class PEagle(Eagle3):
     """Drafts all depths in a single pass. Exact in every shape.
 
@@ -100,15 +108,19 @@ def default_mask(target: nn.Module | None) -> int:
     the first id behind its tokens with an embedding, and the padding, end and unknown tokens."""
     source = "" if target is None else str(target.config.name_or_path)
     if not source or not Path(source).is_dir():
-        raise ValueError("config: expected the field mask_token_id, got none; give the config the file was made with, or a "
-                         "target loaded from a folder with its tokenizer")  # fmt: skip
+        raise ValueError(
+            "config: expected the field mask_token_id, got none; give the config the file was made with, or a "
+            "target loaded from a folder with its tokenizer"
+        )
     tokenizer = load_part(AutoTokenizer, source)
     added = len(tokenizer) if len(tokenizer) < take_apart(target).vocab_size else None
     ids = (tokenizer.mask_token_id, added, tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id)
     mask = next((token for token in ids if token is not None), None)
     if mask is None:
-        raise ValueError(f"config: expected the field mask_token_id, got none, and the tokenizer of {source} has no token for "
-                         "it; give the config the file was made with")  # fmt: skip
+        raise ValueError(
+            f"config: expected the field mask_token_id, got none, and the tokenizer of {source} has no token for "
+            "it; give the config the file was made with"
+        )
     return mask
 
 

@@ -42,9 +42,14 @@ class PPDConfig:
 
 
 def ppd_settings(
-    chain: int = 0, nodes: int = 0, depth: int = 3, width: int = 4, length: LengthControl | str | None = None,
-    probes: int = PROBES, budget: int = 0,
-) -> None:  # fmt: skip
+    chain: int = 0,
+    nodes: int = 0,
+    depth: int = 3,
+    width: int = 4,
+    length: LengthControl | str | None = None,
+    probes: int = PROBES,
+    budget: int = 0,
+) -> None:
     """Take the settings of `PPD`.
 
     Args:
@@ -59,10 +64,17 @@ def ppd_settings(
 
 
 @method(
-    "ppd", domain="vlm", kind="drafter", title="PPD", exact=True, needs=("weights",), takes=ppd_settings, order=13,
+    "ppd",
+    domain="vlm",
+    kind="drafter",
+    title="PPD",
+    exact=True,
+    needs=("weights",),
+    takes=ppd_settings,
+    order=13,
     about="prompt embeddings that the target reads behind each draft",
     paper="Hardware-Aware Parallel Prompt Decoding for Memory-Efficient Acceleration of LLM Inference",
-)  # fmt: skip
+)
 class PPD(ShapedDrafter):
     """Drafts with the target itself: embedding i behind a token guesses the token i + 1 further on. Exact in every shape.
 
@@ -132,8 +144,10 @@ class PPD(ShapedDrafter):
     def check(self, parts: Parts) -> None:
         super().check(parts)
         if getattr(parts.model.config.get_text_config(decoder=True), "hidden_size_per_layer_input", 0):
-            raise ValueError("drafter: expected a target whose layers read a token through its embedding alone, got "
-                             "embeddings of tokens in every layer; draft with another method")  # fmt: skip
+            raise ValueError(
+                "drafter: expected a target whose layers read a token through its embedding alone, got "
+                "embeddings of tokens in every layer; draft with another method"
+            )
 
     def new_state(self, target: object) -> PPDState:
         return PPDState(self, target)

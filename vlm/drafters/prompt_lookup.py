@@ -16,9 +16,16 @@ from mmspec.vlm.target import TextTarget
 
 
 @method(
-    "lookup", domain="vlm", kind="drafter", title="prompt lookup", exact=True, order=20, drafts=("n-grams",),
-    about="n-grams of the prompt and the text so far", paper="Prompt Lookup Decoding",
-)  # fmt: skip
+    "lookup",
+    domain="vlm",
+    kind="drafter",
+    title="prompt lookup",
+    exact=True,
+    order=20,
+    drafts=("n-grams",),
+    about="n-grams of the prompt and the text so far",
+    paper="Prompt Lookup Decoding",
+)
 @dataclass(frozen=True, slots=True)
 class PromptLookup:
     """Chain drafts from n-gram matches, without a model ("Prompt Lookup Decoding", Saxena 2023).

@@ -64,16 +64,25 @@ def quantised_copy(model: nn.Module, bits: Literal[8, 4] = 8) -> nn.Module:
         memo |= {id(layer): RoundedLinear(layer, bits) for layer in layers}
     copied = copy.deepcopy(model, memo)
     if not any(isinstance(layer, RoundedLinear) for layer in copied.modules()):
-        raise ValueError(f"model: expected linear layers of torch in the decoder, got none in {type(model).__name__}; "
-                         "draft with another model")  # fmt: skip
+        raise ValueError(
+            f"model: expected linear layers of torch in the decoder, got none in {type(model).__name__}; "
+            "draft with another model"
+        )
     return copied.eval()
 
 
 @method(
-    "quantised", domain="vlm", kind="drafter", title="a quantised copy of the target", exact=True, order=25,
-    drafts=("sampled chain",), steps=("model", 0, 0), about="a chain from the target with weights in eight or four bits",
+    "quantised",
+    domain="vlm",
+    kind="drafter",
+    title="a quantised copy of the target",
+    exact=True,
+    order=25,
+    drafts=("sampled chain",),
+    steps=("model", 0, 0),
+    about="a chain from the target with weights in eight or four bits",
     paper="Quasar: Quantized Self-Speculative Acceleration for Rapid Inference via Memory-Efficient Verification",
-)  # fmt: skip
+)
 def quantised(parts: MethodParts, bits: int = 8, chain: int = 5, length: str | None = None) -> SmallModel:
     """Return `SmallModel` over a quantised copy of the target.
 

@@ -45,9 +45,13 @@ class S2DConfig(Eagle3Config):
 
 
 def s2d_settings(
-    chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4, length: LengthControl | str | None = None,
+    chain: int = 0,
+    nodes: int = 0,
+    depth: int = 7,
+    width: int = 4,
+    length: LengthControl | str | None = None,
     threshold: float | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Take the settings of `S2D`.
 
     Args:
@@ -61,10 +65,17 @@ def s2d_settings(
 
 
 @method(
-    "s2d", domain="vlm", kind="drafter", title="S2D", exact=True, needs=("weights",), takes=s2d_settings, order=8,
+    "s2d",
+    domain="vlm",
+    kind="drafter",
+    title="S2D",
+    exact=True,
+    needs=("weights",),
+    takes=s2d_settings,
+    order=8,
     about="layers of EAGLE-3 with an exit behind each; sure tokens leave early",
     paper="S2D: Sorted Speculative Decoding For More Efficient Deployment of Nested Large Language Models",
-)  # fmt: skip
+)
 class S2D(Eagle3):
     """A nested drafter: a node's distribution is that of the shallowest exit that is sure. Exact in every shape.
 

@@ -33,8 +33,10 @@ class Route:
             kinds = ", ".join(type(drafter).__name__ for drafter in drafters) or "none"
             raise ValueError(f"drafters: expected two or more trained drafters such as EAGLE, got {kinds}; change them")
         if len(levels := {drafter.levels for drafter in drafters}) > 1:
-            raise ValueError(f"drafters: expected drafters that read the same states, got levels {sorted(map(str, levels))}; "
-                             "choose others")  # fmt: skip
+            raise ValueError(
+                f"drafters: expected drafters that read the same states, got levels {sorted(map(str, levels))}; "
+                "choose others"
+            )
         shapes = drafters[0].shapes if shape is None else (shape, shape)
         self.drafters = tuple(drafter.with_shape(*shapes) for drafter in drafters)
         self.levels = drafters[0].levels
@@ -70,8 +72,10 @@ class SeveralState:
     def __init__(self, control: Route, states: list[PairState]):
         for state in states:
             if not isinstance(state, PairState) or type(state).draft is not PairState.draft:
-                raise ValueError(f"drafters: expected drafters that grow drafts level by level from a state of their own, got "
-                                 f"{state.drafter.name}; use another drafter")  # fmt: skip
+                raise ValueError(
+                    f"drafters: expected drafters that grow drafts level by level from a state of their own, got "
+                    f"{state.drafter.name}; use another drafter"
+                )
         self.control, self.states, self.active = control, states, list(states)
         self.weight: Tensor | None = None
         self.cache = SimpleNamespace(lengths=[], length=None)  # the drafters' own caches are set back after a draft
@@ -167,11 +171,18 @@ def _several(kind: type[Route], parts: MethodParts, texts: Sequence[str | None],
 
 
 @method(
-    "route", domain="vlm", kind="drafter", title="TAPS, routed", exact=True, needs=("weights",), order=26,
-    drafts=("dynamic tree", "sampled tree", "sampled chain"), steps=("levels", 1, 2),
+    "route",
+    domain="vlm",
+    kind="drafter",
+    title="TAPS, routed",
+    exact=True,
+    needs=("weights",),
+    order=26,
+    drafts=("dynamic tree", "sampled tree", "sampled chain"),
+    steps=("levels", 1, 2),
     about="each row drafts with the drafter that is surest of the next token",
     paper="TAPS: Task Aware Proposal Distributions for Speculative Sampling",
-)  # fmt: skip
+)
 def route(parts: MethodParts, first: str, second: str, third: str | None = None, shape: str | None = None) -> Route:
     """Return `Route` over trained drafters.
 
@@ -186,11 +197,18 @@ def route(parts: MethodParts, first: str, second: str, third: str | None = None,
 
 
 @method(
-    "mixture", domain="vlm", kind="drafter", title="mixture of drafters", exact=True, needs=("weights",), order=27,
-    drafts=("dynamic tree", "sampled tree", "sampled chain"), steps=("levels", 1, 2),
+    "mixture",
+    domain="vlm",
+    kind="drafter",
+    title="mixture of drafters",
+    exact=True,
+    needs=("weights",),
+    order=27,
+    drafts=("dynamic tree", "sampled tree", "sampled chain"),
+    steps=("levels", 1, 2),
     about="drafts come from the mean of the distributions of several drafters",
     paper="TAPS: Task Aware Proposal Distributions for Speculative Sampling",
-)  # fmt: skip
+)
 def mixture(
     parts: MethodParts, first: str, second: str, third: str | None = None, shape: str | None = None
 ) -> DraftMixture:

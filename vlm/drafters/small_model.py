@@ -224,17 +224,27 @@ def load_small_model(source: str | Path, model: nn.Module) -> nn.Module:
     folder, target = str(folder_of(source)), unwrapped(model)
     config = type(load_part(AutoConfig, folder))
     if config is not type(target.config) and config not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise ValueError(f"{source}: expected a {type(target).__name__} or a model of text, got a {config.__name__}; use a "
-                         "model with the target's tokenizer")  # fmt: skip
+        raise ValueError(
+            f"{source}: expected a {type(target).__name__} or a model of text, got a {config.__name__}; use a "
+            "model with the target's tokenizer"
+        )
     kind = type(target) if config is type(target.config) else AutoModelForCausalLM
     return load_model(kind, folder, local=True, dtype=model.dtype).to(model.device)
 
 
 @method(
-    "small", domain="vlm", kind="drafter", title="small model chain", exact=True, needs=("model",), order=22,
-    drafts=("sampled chain",), steps=("model", 0, 0),
-    about="a chain from a smaller model", paper="Fast Inference from Transformers via Speculative Decoding",
-)  # fmt: skip
+    "small",
+    domain="vlm",
+    kind="drafter",
+    title="small model chain",
+    exact=True,
+    needs=("model",),
+    order=22,
+    drafts=("sampled chain",),
+    steps=("model", 0, 0),
+    about="a chain from a smaller model",
+    paper="Fast Inference from Transformers via Speculative Decoding",
+)
 def small(parts: MethodParts, chain: int = 5, length: str | None = None) -> SmallModel:
     """Return `SmallModel` over an available model.
 

@@ -66,8 +66,10 @@ class AcceptanceHead(PretrainedDrafter):
 
     def check(self, parts: Parts) -> None:
         if self.config.hidden_size != parts.hidden_size:
-            raise ValueError(f"head: expected hidden_size {parts.hidden_size} as in the target, got "
-                             f"{self.config.hidden_size}; train a head for this drafter")  # fmt: skip
+            raise ValueError(
+                f"head: expected hidden_size {parts.hidden_size} as in the target, got "
+                f"{self.config.hidden_size}; train a head for this drafter"
+            )
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
@@ -80,10 +82,17 @@ class AcceptanceHead(PretrainedDrafter):
 
 
 @method(
-    "specdecpp", domain="vlm", kind="controller", title="SpecDec++", exact=True, needs=("weights",), order=2,
+    "specdecpp",
+    domain="vlm",
+    kind="controller",
+    title="SpecDec++",
+    exact=True,
+    needs=("weights",),
+    order=2,
     about="a head on the drafter's state ends a draft where a rejection is likely",
-    paper="SpecDec++: Boosting Speculative Decoding via Adaptive Candidate Lengths", **AcceptanceHead.method_facts(),
-)  # fmt: skip
+    paper="SpecDec++: Boosting Speculative Decoding via Adaptive Candidate Lengths",
+    **AcceptanceHead.method_facts(),
+)
 @dataclass(frozen=True, slots=True)
 class AcceptanceStop:
     """Ends a row's draft where a rejection is likelier than `threshold`: 1 - prod P(accept) > threshold.

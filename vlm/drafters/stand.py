@@ -19,10 +19,16 @@ HIT_RATES = (0.6, 0.15, 0.05, 0.02)
 
 
 @method(
-    "stand", domain="vlm", kind="drafter", title="STAND", exact=True, order=24, drafts=("sampled tree",),
+    "stand",
+    domain="vlm",
+    kind="drafter",
+    title="STAND",
+    exact=True,
+    order=24,
+    drafts=("sampled tree",),
     about="a tree drawn from the target's earlier distributions after n-grams",
     paper="Accelerated Test-Time Scaling with Model-Free Speculative Sampling",
-)  # fmt: skip
+)
 @dataclass(frozen=True, slots=True)
 class Stand:
     """Trees drawn from a table of the target's distributions after n-grams, without a model. Exact.

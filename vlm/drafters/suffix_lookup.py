@@ -111,10 +111,16 @@ class _Match:
 
 
 @method(
-    "suffix", domain="vlm", kind="drafter", title="suffix lookup", exact=True, order=26, drafts=("dynamic tree",),
+    "suffix",
+    domain="vlm",
+    kind="drafter",
+    title="suffix lookup",
+    exact=True,
+    order=26,
+    drafts=("dynamic tree",),
     about="continuations of the longest earlier occurrence of the text's end",
     paper="SuffixDecoding: Extreme Speculative Decoding for Emerging AI Applications",
-)  # fmt: skip
+)
 @dataclass(frozen=True, slots=True)
 class SuffixLookup:
     """Trees of continuations of the longest earlier occurrence of the text's end, without a model. Deterministic, so exact.
@@ -148,8 +154,9 @@ class SuffixLookup:
     def __post_init__(self) -> None:
         check_fields(self)
         if min(self.nodes, self.depth, self.shortest) < 1:
-            raise ValueError("nodes, depth, shortest: expected at least 1, got "
-                             f"{self.nodes}, {self.depth} and {self.shortest}")  # fmt: skip
+            raise ValueError(
+                f"nodes, depth, shortest: expected at least 1, got {self.nodes}, {self.depth} and {self.shortest}"
+            )
         if not 0 <= self.least < 1:
             raise ValueError(f"least: expected a share from 0 to below 1, got {self.least}")
 

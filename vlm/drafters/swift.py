@@ -13,10 +13,17 @@ from mmspec.vlm.target import TextTarget
 
 
 @method(
-    "swift", domain="vlm", kind="drafter", title="SWIFT", exact=True, drafts=("sampled chain",), steps=("part", 55, 0),
-    about="the target itself without some of its sub-layers, which are searched while it serves", order=24,
+    "swift",
+    domain="vlm",
+    kind="drafter",
+    title="SWIFT",
+    exact=True,
+    drafts=("sampled chain",),
+    steps=("part", 55, 0),
+    about="the target itself without some of its sub-layers, which are searched while it serves",
+    order=24,
     paper="SWIFT: On-the-Fly Self-Speculative Decoding for LLM Inference Acceleration",
-)  # fmt: skip
+)
 @dataclass(frozen=True, slots=True)
 class Swift:
     """Chain drafts of the target without some attentions and MLPs, without training. Exact.
@@ -57,6 +64,8 @@ class Swift:
         check_partial(parts, first_exit(parts))
         layer_set = LayerSet(parts.layers, self.skip) if self.layer_set is None else self.layer_set
         if layer_set.count != parts.layers:
-            raise ValueError(f"layer_set: expected {parts.layers} layers as in the target, got {layer_set.count}; "
-                             "use one set per model")  # fmt: skip
+            raise ValueError(
+                f"layer_set: expected {parts.layers} layers as in the target, got {layer_set.count}; "
+                "use one set per model"
+            )
         return SearchingState(target, self.length, layer_set, self.window)

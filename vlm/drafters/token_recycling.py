@@ -30,10 +30,16 @@ def paper_template() -> tuple[int, ...]:
 
 
 @method(
-    "recycling", domain="vlm", kind="drafter", title="Token Recycling", exact=True, order=21, drafts=("dynamic tree",),
+    "recycling",
+    domain="vlm",
+    kind="drafter",
+    title="Token Recycling",
+    exact=True,
+    order=21,
+    drafts=("dynamic tree",),
     about="a tree from the target's earlier candidates",
     paper="Turning Trash into Treasure: Accelerating Inference of Large Language Models with Token Recycling",
-)  # fmt: skip
+)
 @dataclass(frozen=True, slots=True)
 class TokenRecycling:
     """Tree drafts from a table of successors, without a model. Deterministic, so exact.
@@ -140,8 +146,10 @@ class RecyclingTable:
             self.rows = torch.full((rows, vocab_size + 1, self.width), -1, dtype=torch.int32, device=device)
         have = (self.rows.shape[1] - 1, self.rows.device)
         if have != (vocab_size, torch.device(device)):
-            raise ValueError(f"table: expected vocabulary {vocab_size} on {device}, got {have[0]} on {have[1]}; "
-                             "use one table per model")  # fmt: skip
+            raise ValueError(
+                f"table: expected vocabulary {vocab_size} on {device}, got {have[0]} on {have[1]}; "
+                "use one table per model"
+            )
         return self
 
     def look(self, token: Tensor, rank: Tensor) -> Tensor:

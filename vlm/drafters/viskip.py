@@ -95,8 +95,10 @@ class VisionSkipState:
             ready()
         pictures = getattr(self.inner, "pictures", None)
         if pictures is None or not bool(pictures.any()):
-            raise ValueError(f"drafter: expected a drafter that keeps slots of the prompt's pictures, got {self.name!r}, "
-                             "which keeps none; wrap a drafter such as msd or vispec")  # fmt: skip
+            raise ValueError(
+                f"drafter: expected a drafter that keeps slots of the prompt's pictures, got {self.name!r}, "
+                "which keeps none; wrap a drafter such as msd or vispec"
+            )
         self.checked = True
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:

@@ -60,10 +60,17 @@ class ViSpecConfig(FeatureConfig):
 
 
 @method(
-    "vispec", domain="vlm", kind="drafter", title="ViSpec", exact=True, needs=("weights",), takes=shape_of, order=3,
+    "vispec",
+    domain="vlm",
+    kind="drafter",
+    title="ViSpec",
+    exact=True,
+    needs=("weights",),
+    takes=shape_of,
+    order=3,
     about="a layer over the target's hidden states; one compressed row and one global vector a picture",
     paper="ViSpec: Accelerating Vision-Language Models with Vision-Aware Speculative Decoding",
-)  # fmt: skip
+)
 class ViSpec(FeatureDrafter):
     """Compresses a picture into a few rows and a global vector. Exact in every shape.
 

@@ -87,10 +87,17 @@ class XPressConfig(BlockDrafterConfig):
 
 
 @method(
-    "xpress", domain="vlm", kind="drafter", title="XPress", exact=True, needs=("weights",), takes=shape_of, order=10,
+    "xpress",
+    domain="vlm",
+    kind="drafter",
+    title="XPress",
+    exact=True,
+    needs=("weights",),
+    takes=shape_of,
+    order=10,
     about="the tokens of a block, all refined at once by those guessed before them",
     paper="XPress",
-)  # fmt: skip
+)
 class XPress(BlockDrafter):
     """Refines a block's rows by the tokens before them ("XPress", arXiv 2608.02438). Exact in every shape.
 
@@ -164,9 +171,11 @@ class XPress(BlockDrafter):
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
         """The refiner's tensors are named "refiner_head.*" (`speculators`), or "xpress_head.*" in released files."""
         if config.get("xpress_backbone", "dflash") != "dflash" or config.get("xpress_selector"):
-            raise ValueError("xpress_backbone, xpress_selector: expected dflash and no selector, got "
-                             f"{config.get('xpress_backbone')!r} and {config.get('xpress_selector')}; no others are "
-                             "supported")  # fmt: skip
+            raise ValueError(
+                "xpress_backbone, xpress_selector: expected dflash and no selector, got "
+                f"{config.get('xpress_backbone')!r} and {config.get('xpress_selector')}; no others are "
+                "supported"
+            )
         if "xpress_block_size" in config:
             config = {"block_size": config["xpress_block_size"]} | config
         rank = config.get("xpress_rank", 256)

@@ -49,8 +49,10 @@ def dspark_speculators(drafter: DSpark, options: ExportOptions) -> Form:
     """A correction that reads a reduced vocabulary gets a row for every token; tokens outside share their row."""
     own = drafter.config
     if own.markov_rank and own.markov_head_type == "rnn" and not own.from_root and not own.root_first:
-        raise ValueError("root_first: expected True for a recurrent correction, got False; the speculators library reads the "
-                         "root's row first, train with root_first=True")  # fmt: skip
+        raise ValueError(
+            "root_first: expected True for a recurrent correction, got False; the speculators library reads the "
+            "root's row first, train with root_first=True"
+        )
     config, tensors = _form(drafter, "dspark", "DSparkDraftModel", options)
     heads = {
         "markov_rank": own.markov_rank,
@@ -108,14 +110,20 @@ def _slides(config: BlockDrafterConfig) -> bool:
 def _check_config(config: BlockDrafterConfig) -> None:
     for name, only in _ONLY.items():
         if (value := getattr(config, name)) != only:
-            raise ValueError(f"{name}: expected {only}, got {value}; the speculators library has no such part, train a "
-                             "drafter without it")  # fmt: skip
+            raise ValueError(
+                f"{name}: expected {only}, got {value}; the speculators library has no such part, train a "
+                "drafter without it"
+            )
     if config.tapped != config.hidden_size:
-        raise ValueError(f"target_hidden_size: expected {config.hidden_size} as of the drafter's own rows, got "
-                         f"{config.tapped}; the speculators library reads no states of another width")  # fmt: skip
+        raise ValueError(
+            f"target_hidden_size: expected {config.hidden_size} as of the drafter's own rows, got "
+            f"{config.tapped}; the speculators library reads no states of another width"
+        )
     if config.draft_vocab_size == config.vocab_size and not config.tied_head:
-        raise ValueError(f"draft_vocab_size: expected fewer than all {config.vocab_size} tokens or the target's head, got a "
-                         "head of the drafter's own for all; the speculators library takes the target's")  # fmt: skip
+        raise ValueError(
+            f"draft_vocab_size: expected fewer than all {config.vocab_size} tokens or the target's head, got a "
+            "head of the drafter's own for all; the speculators library takes the target's"
+        )
 
 
 def _window_fields(config: BlockDrafterConfig) -> dict[str, Any]:
@@ -123,11 +131,15 @@ def _window_fields(config: BlockDrafterConfig) -> dict[str, Any]:
     reaches = {reach for reach in config.reach if reach != UNLIMITED}
     causal = {shown for shown, slides in zip(config.causal, sliding, strict=True) if slides}
     if any(shown for shown, slides in zip(config.causal, sliding, strict=True) if not slides):
-        raise ValueError("causal: expected full layers that show all of a block, got a causal layer; the speculators library "
-                         "has none")  # fmt: skip
+        raise ValueError(
+            "causal: expected full layers that show all of a block, got a causal layer; the speculators library "
+            "has none"
+        )
     if len(reaches) > 1 or len(causal) > 1:
-        raise ValueError(f"reach, causal: expected the same of all sliding layers, got {config.reach} and {config.causal}; "
-                         "the speculators library has one window")  # fmt: skip
+        raise ValueError(
+            f"reach, causal: expected the same of all sliding layers, got {config.reach} and {config.causal}; "
+            "the speculators library has one window"
+        )
     if reaches and not config.reach_from_root:
         raise ValueError(
             "reach_from_root: expected True, got False; windows of the speculators library count from the root"

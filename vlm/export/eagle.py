@@ -48,8 +48,10 @@ def eagle3_sglang(drafter: Eagle3, options: ExportOptions) -> Form:
     Llama 4 and Gemma, but not for Llava. It shares the target's embedding, so none is written."""
     for name, value in _PLAIN.items():
         if (own := getattr(drafter.config, name)) != value:
-            raise ValueError(f"{name}: expected {value}, got {own}; SGLang's class of EAGLE-3 has no such option, export for "
-                             "vLLM instead")  # fmt: skip
+            raise ValueError(
+                f"{name}: expected {value}, got {own}; SGLang's class of EAGLE-3 has no such option, export for "
+                "vLLM instead"
+            )
     tensors = _tensors(drafter, options)
     del tensors["embed_tokens.weight"]
     layers = {name: value for name, value in _layers(drafter, options).items() if name not in _WINDOW_FIELDS}
@@ -86,11 +88,14 @@ def _layers(drafter: Eagle3, options: ExportOptions) -> dict[str, Any]:
         raise ValueError(f"levels: expected three rising layers from 1, got {levels}; train the drafter on such levels")
     windows = {window for window in own.windows if window}
     if len(windows) > 1:
-        raise ValueError(f"windows: expected the same of all sliding layers, got {own.windows}; the speculators library has "
-                         "one window")  # fmt: skip
+        raise ValueError(
+            f"windows: expected the same of all sliding layers, got {own.windows}; the speculators library has "
+            "one window"
+        )
     if own.qk_norm and own.mlp_bias:
-        raise ValueError("mlp_bias: expected False beside norms of queries and keys, got True; Qwen3's class has no such "
-                         "biases")  # fmt: skip
+        raise ValueError(
+            "mlp_bias: expected False beside norms of queries and keys, got True; Qwen3's class has no such biases"
+        )
     fields = layer_config(own, "qwen3" if own.qk_norm else "llama", options, own.num_hidden_layers)
     kinds = ["sliding_attention" if window else "full_attention" for window in own.windows]
     sliding = (kinds, next(iter(windows), None), bool(windows))
@@ -126,6 +131,8 @@ def _of_target(drafter: Eagle3, options: ExportOptions) -> Tensor:
     """Return the target's embedding, float [V, H]."""
     rows, config = options.verifier.embedding, drafter.config
     if rows.shape != (config.vocab_size, config.hidden_size):
-        raise ValueError(f"verifier: expected an embedding of shape {(config.vocab_size, config.hidden_size)} as of the "
-                         f"drafter's target, got {tuple(rows.shape)}; name the target that it was trained for")  # fmt: skip
+        raise ValueError(
+            f"verifier: expected an embedding of shape {(config.vocab_size, config.hidden_size)} as of the "
+            f"drafter's target, got {tuple(rows.shape)}; name the target that it was trained for"
+        )
     return rows

@@ -23,15 +23,21 @@ def mtp_speculators(drafter: Mtp, options: ExportOptions) -> Form:
     checkpoint's names instead, which the library's converter reads."""
     own, text = drafter.config, dict(options.verifier.text_config)
     if own.states_first or not own.normed:
-        raise ValueError("states_first, normed: expected a layer that reads embeddings and then the states behind the final "
-                         f"norm, got {own.states_first} and {own.normed}; the speculators library has no other")  # fmt: skip
+        raise ValueError(
+            "states_first, normed: expected a layer that reads embeddings and then the states behind the final "
+            f"norm, got {own.states_first} and {own.normed}; the speculators library has no other"
+        )
     if text.get("model_type") not in MODEL_TYPES:
-        raise ValueError(f"verifier: expected a text model of type {', '.join(MODEL_TYPES)}, got {text.get('model_type')!r}; "
-                         "the speculators library has no MTP layer of that class")  # fmt: skip
+        raise ValueError(
+            f"verifier: expected a text model of type {', '.join(MODEL_TYPES)}, got {text.get('model_type')!r}; "
+            "the speculators library has no MTP layer of that class"
+        )
     for name in ("hidden_size", "vocab_size"):
         if text.get(name) != (width := getattr(own, name)):
-            raise ValueError(f"verifier: expected {name} {width} as in the drafter, got {text.get(name)}; name the target "
-                             "whose layer this is")  # fmt: skip
+            raise ValueError(
+                f"verifier: expected {name} {width} as in the drafter, got {text.get(name)}; name the target "
+                "whose layer this is"
+            )
     text.pop("_name_or_path", None)
     config = speculators_config("mtp", "MTPDraftModel", own.vocab_size, text, TOKENS, options)
     del config["draft_vocab_size"]  # the library's config derives it from the layer's and refuses the field

@@ -40,8 +40,10 @@ class Verifier:
         folder = folder_of(name)
         config = read_json(folder / CONFIG)
         if not config.get("architectures"):
-            raise ValueError(f"verifier: expected a config that names its class under architectures, got none in {folder}; "
-                             "give the folder of the whole target")  # fmt: skip
+            raise ValueError(
+                f"verifier: expected a config that names its class under architectures, got none in {folder}; "
+                "give the folder of the whole target"
+            )
         return cls(name, config)
 
     @classmethod
@@ -77,8 +79,10 @@ class Verifier:
     def _class(self) -> type[PreTrainedModel]:
         cls = getattr(transformers, self.architectures[0], None)
         if cls is None:
-            raise ValueError(f"verifier: expected a class of transformers, got {self.architectures[0]!r}; give the loaded "
-                             "model with Verifier.of_model")  # fmt: skip
+            raise ValueError(
+                f"verifier: expected a class of transformers, got {self.architectures[0]!r}; give the loaded "
+                "model with Verifier.of_model"
+            )
         return cls
 
     @property
@@ -100,6 +104,8 @@ class Verifier:
         with naming(folder):
             tensors = tensors_of(folder, lambda name: name.endswith(ending))
         if len(tensors) != 1:
-            raise ValueError(f"verifier: expected one tensor named {ending} in {folder}, got {sorted(tensors)}; give the "
-                             "loaded model with Verifier.of_model")  # fmt: skip
+            raise ValueError(
+                f"verifier: expected one tensor named {ending} in {folder}, got {sorted(tensors)}; give the "
+                "loaded model with Verifier.of_model"
+            )
         return next(iter(tensors.values()))

@@ -153,9 +153,18 @@ class GraphSlot:
     without the weights, which `name` compares, and the graph's private memory. Requests of a kind share `name`."""
 
     def __init__(
-        self, target: TextTarget, state: DraftState, rule: Rule, keys: Keys, *, rows: int, bound: int, width: int,
-        reach: int = 0, name: tuple = (),
-    ):  # fmt: skip
+        self,
+        target: TextTarget,
+        state: DraftState,
+        rule: Rule,
+        keys: Keys,
+        *,
+        rows: int,
+        bound: int,
+        width: int,
+        reach: int = 0,
+        name: tuple = (),
+    ):
         self.rows, self.bound, self.width, self.rule, self.name = rows, bound, width, rule, name
         nodes = 1 if isinstance(state, NoDraft) else nodes_of(state.shape)
         self.target = CapturedTarget(target, rows, bound, width, nodes)

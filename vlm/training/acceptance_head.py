@@ -38,8 +38,10 @@ class AcceptanceSettings:
 
     def __post_init__(self) -> None:
         if self.depths < 1 or self.reject_weight <= 0 or not 0 <= self.replaced < 1 or self.temperature <= 0:
-            raise ValueError("expected depths of at least 1, reject_weight and temperature above 0 and replaced in [0, 1), "
-                             f"got {self}; change them")  # fmt: skip
+            raise ValueError(
+                "expected depths of at least 1, reject_weight and temperature above 0 and replaced in [0, 1), "
+                f"got {self}; change them"
+            )
 
 
 def acceptance_label(target: Tensor, drafter: Tensor, token: Tensor) -> Tensor:

@@ -72,9 +72,13 @@ class BlockObjective:
     def over(self, blocks: BlockPredictions, rows: int) -> tuple[Tensor, dict[str, float]]:
         """Return the loss of blocks in a batch of `rows` rows, and per level the share with the target's top token."""
         values = term_losses(
-            blocks.predict, len(blocks.token), blocks.width, [term for _, term in self.terms], blocks.token.device,
+            blocks.predict,
+            len(blocks.token),
+            blocks.width,
+            [term for _, term in self.terms],
+            blocks.token.device,
             partial(blocks.figures, likelihood=self.weights == "dpace"),
-        )  # fmt: skip
+        )
         likelihood, overlap = values.figures.unbind(-1)
         losses, counted = values.weighted([factor for factor, _ in self.terms]), values.counted.any(-1)
         if blocks.acceptance is not None:
@@ -82,8 +86,10 @@ class BlockObjective:
             losses = losses + F.binary_cross_entropy_with_logits(predicted, overlap, reduction="none")
         weight = self._weights(blocks, blocks.grid(likelihood))
         total = {
-            "weight": (weight * blocks.grid(counted)).sum(), "place": counted.sum(), "row": weight.new_tensor(rows),
-        }[self.per]  # fmt: skip
+            "weight": (weight * blocks.grid(counted)).sum(),
+            "place": counted.sum(),
+            "row": weight.new_tensor(rows),
+        }[self.per]
         share = blocks.grid(values.hits & counted).sum(0) / blocks.counts.sum(0).clamp(min=1)
         notes = {f"hit{level}": value for level, value in enumerate(share.tolist())}
         return (weight * blocks.grid(losses)).sum() / total.clamp(min=1e-6), notes

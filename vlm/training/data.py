@@ -172,11 +172,15 @@ class Batches:
 
     def __post_init__(self) -> None:
         if self.batch < 1 or self.steps < 1 or not len(self.examples):
-            raise ValueError(f"expected examples, and batch and steps of at least 1, got {len(self.examples)} examples, "
-                             f"batch {self.batch} and {self.steps} steps; change them")  # fmt: skip
+            raise ValueError(
+                f"expected examples, and batch and steps of at least 1, got {len(self.examples)} examples, "
+                f"batch {self.batch} and {self.steps} steps; change them"
+            )
         if (self.curriculum is None) != (not len(self.texts)):
-            raise ValueError(f"texts: expected texts together with a curriculum, got {len(self.texts)} texts and curriculum "
-                             f"{self.curriculum}; pass both or neither")  # fmt: skip
+            raise ValueError(
+                f"texts: expected texts together with a curriculum, got {len(self.texts)} texts and curriculum "
+                f"{self.curriculum}; pass both or neither"
+            )
         plan, used = [], {"pictures": 0, "texts": 0}
         for step in range(self.steps):
             kind = "pictures" if self.curriculum is None else self.curriculum.stream(step, self.steps)

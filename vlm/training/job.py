@@ -67,9 +67,17 @@ def run_job(
 
 
 def _run(
-    job: Job, model: nn.Module, processor: Any, data: TrainingData, out: Path, parallel: Any, target: str, licence: str | None,
-    resume: bool, on_progress: OnProgress,
-) -> dict[str, Any]:  # fmt: skip
+    job: Job,
+    model: nn.Module,
+    processor: Any,
+    data: TrainingData,
+    out: Path,
+    parallel: Any,
+    target: str,
+    licence: str | None,
+    resume: bool,
+    on_progress: OnProgress,
+) -> dict[str, Any]:
     work = out / "work"
     drafter = initial_drafter(job.kind, model, job.built, job.start, job.seed)
     recipe = job.recipe_for(drafter)
@@ -81,9 +89,14 @@ def _run(
         answers = run_answers(job, recipe, model, processor, data, batches, work, target, not restart, on_progress)
     drafter, share = fit_vocabulary(drafter, answers.values(), fresh=job.start is None)
     teacher = Teacher(
-        model, processor, answers, levels=drafter.teacher_levels, longest=job.longest, precision=job.precision,
+        model,
+        processor,
+        answers,
+        levels=drafter.teacher_levels,
+        longest=job.longest,
+        precision=job.precision,
         shift=drafter.most_shift,
-    )  # fmt: skip
+    )
     shown = (batch for batch in map(batches.__getitem__, batches.needed) if any(example.images for example in batch))
     check_image_dependence(teacher, next(shown, ()))
     is_online = recipe.teacher == "online" or job.teaching.share
@@ -94,13 +107,25 @@ def _run(
         judge = OnPolicyTeacher(teacher, drafter, job.teaching, job.seed)
         teacher_batches = lambda step: judge(batches[batches.number(step)], step)  # noqa: E731
     settings = TrainSettings(
-        recipe.schedule(job.steps), _objective(job, recipe, drafter, model), precision=job.precision, noise=recipe.noise,
-        eval_every=job.eval_every, eval_tokens=job.eval_tokens, seed=job.seed,
-    )  # fmt: skip
+        recipe.schedule(job.steps),
+        _objective(job, recipe, drafter, model),
+        precision=job.precision,
+        noise=recipe.noise,
+        eval_every=job.eval_every,
+        eval_tokens=job.eval_tokens,
+        seed=job.seed,
+    )
     figures = train_drafter(
-        drafter, model, processor, teacher_batches, work, settings, held_out=data.held_out, resume=resume,
+        drafter,
+        model,
+        processor,
+        teacher_batches,
+        work,
+        settings,
+        held_out=data.held_out,
+        resume=resume,
         on_step=lambda step, notes: on_progress("training", step, job.steps, notes),
-    )  # fmt: skip
+    )
     card = drafter_card(
         job, recipe, drafter, batches, figures, target=target, licence=licence, data_licence=data.licence
     )
@@ -119,8 +144,10 @@ def _batches(job: Job, recipe: Recipe, data: TrainingData, processes: int) -> Ba
         return Batches(data.mixed, job.batch, steps)
     if not len(data.texts) or not len(data.pictures):
         if job.recipe != "equal":
-            raise ValueError(f"recipe: expected texts and pictures for the curriculum of {job.recipe}, got {len(data.texts)} "
-                             f"texts and {len(data.pictures)} examples with pictures; add some, or use equal")  # fmt: skip
+            raise ValueError(
+                f"recipe: expected texts and pictures for the curriculum of {job.recipe}, got {len(data.texts)} "
+                f"texts and {len(data.pictures)} examples with pictures; add some, or use equal"
+            )
         return Batches(data.mixed, job.batch, steps)
     return Batches(data.pictures, job.batch, steps, data.texts, recipe.curriculum)
 

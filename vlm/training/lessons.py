@@ -81,10 +81,15 @@ class RequestRecord:
         hidden, ids, counts = self.pairs.take()
         rows = range(len(counts))
         return [
-            Lesson(_row(self.prompt, b), hidden[b, : counts[b]].clone(), ids[b, : counts[b]].clone(), self.wrong[b],
-                   self.temperature)
+            Lesson(
+                _row(self.prompt, b),
+                hidden[b, : counts[b]].clone(),
+                ids[b, : counts[b]].clone(),
+                self.wrong[b],
+                self.temperature,
+            )
             for b in rows
-        ]  # fmt: skip
+        ]
 
 
 def lesson_loss(drafter: ShapedDrafter, parts: Parts, lessons: Sequence[Lesson]) -> Tensor:
@@ -167,13 +172,17 @@ def _joined(drafter: ShapedDrafter, parts: Parts, lessons: Sequence[Lesson]) -> 
         attend, carry = drafter.fuse(embeds, hidden, context)
         ahead = torch.arange(count, device=embeds.device)
         contexts = None if context is None else torch.cat([prompt.context, context.expand(-1, count, -1)], 1)
-        rows.append((
-            torch.cat([prompt.attend.to(attend.dtype), attend], 1)[0],
-            torch.cat([prompt.carry.to(carry.dtype), carry], 1)[0],
-            torch.cat([prompt.position[0], prompt.next_position + ahead]),
-            torch.cat([torch.full_like(prompt.position[0], -1), ahead]),
-            embeds[0], hidden[0], None if contexts is None else contexts[0],
-        ))  # fmt: skip
+        rows.append(
+            (
+                torch.cat([prompt.attend.to(attend.dtype), attend], 1)[0],
+                torch.cat([prompt.carry.to(carry.dtype), carry], 1)[0],
+                torch.cat([prompt.position[0], prompt.next_position + ahead]),
+                torch.cat([torch.full_like(prompt.position[0], -1), ahead]),
+                embeds[0],
+                hidden[0],
+                None if contexts is None else contexts[0],
+            )
+        )
     attend, carry, position, origin, embeds, hidden, context = (
         None if column[0] is None else pad_sequence(column, batch_first=True) for column in zip(*rows, strict=True)
     )

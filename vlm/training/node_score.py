@@ -98,8 +98,10 @@ def train_node_score(
         network = NodeScore(NodeScoreConfig(hidden_size))
     for name, nodes in {"picked": picked, "drawn": drawn}.items():
         if bool(nodes.accepted.all()) or not bool(nodes.accepted.any()):
-            raise ValueError(f"{name}: expected accepted and rejected nodes, got {len(nodes.accepted)} of one kind; decode "
-                             "more requests")  # fmt: skip
+            raise ValueError(
+                f"{name}: expected accepted and rejected nodes, got {len(nodes.accepted)} of one kind; decode "
+                "more requests"
+            )
         getattr(network, f"{name}_mean").copy_(nodes.features.mean(0))
         getattr(network, f"{name}_scale").copy_(nodes.features.std(0).clamp(min=1e-3))
         optimizer = torch.optim.Adam(getattr(network, name).parameters(), lr=lr)

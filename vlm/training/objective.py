@@ -32,8 +32,10 @@ class Objective:
 
     def __post_init__(self) -> None:
         if self.depths < 1 or not 0 < self.decay <= 1 or not self.terms or self.over_depths not in ("sum", "mean"):
-            raise ValueError("expected depths >= 1, 0 < decay <= 1, at least one term and over_depths sum or mean, got "
-                             f"{self}; change them")  # fmt: skip
+            raise ValueError(
+                "expected depths >= 1, 0 < decay <= 1, at least one term and over_depths sum or mean, got "
+                f"{self}; change them"
+            )
 
     def __call__(
         self, drafter: nn.Module, parts: object, batch: VlmTeacherBatch, progress: float = 0.0
@@ -84,8 +86,10 @@ class DepthPredictions:
 def check_reach(objective: object, drafter: object) -> None:
     """Check that the objective, an object with `depths`, trains all weights of the drafter."""
     if objective.depths < drafter.own_depths:
-        raise ValueError(f"objective: expected depths of at least {drafter.own_depths}, as the drafter has separate weights "
-                         f"for them, got {objective.depths}; train deeper, or a smaller drafter")  # fmt: skip
+        raise ValueError(
+            f"objective: expected depths of at least {drafter.own_depths}, as the drafter has separate weights "
+            f"for them, got {objective.depths}; train deeper, or a smaller drafter"
+        )
 
 
 def predictions(drafter: nn.Module, parts: object, batch: VlmTeacherBatch, depths: int) -> list[DepthPredictions]:

@@ -69,8 +69,10 @@ class OnPolicyTeacher:
 
     def __init__(self, teacher: Teacher, drafter: ShapedDrafter, teaching: Teaching, seed: int = 0):
         if isinstance(drafter, BlockDrafter):
-            raise ValueError(f"source: expected target for a drafter of blocks, got {teaching.source} for {drafter.name}; "
-                             "leave it out")  # fmt: skip
+            raise ValueError(
+                f"source: expected target for a drafter of blocks, got {teaching.source} for {drafter.name}; "
+                "leave it out"
+            )
         self.teacher, self.drafter, self.teaching, self.seed = teacher, drafter, teaching, seed
         self.length = min(teaching.length, drafter.trained_depth or teaching.length)
 
@@ -100,9 +102,16 @@ class OnPolicyTeacher:
         chain, was_training = Chain(FixedLength(self.length)), self.drafter.training
         drafter = self.drafter.eval().with_shape(chain, chain)
         run = start(
-            model, drafter=drafter, seed=rng.getrandbits(62), do_sample=True, temperature=1.0, top_k=0, top_p=1.0,
-            max_new_tokens=self.length + 2, **inputs,
-        )  # fmt: skip
+            model,
+            drafter=drafter,
+            seed=rng.getrandbits(62),
+            do_sample=True,
+            temperature=1.0,
+            top_k=0,
+            top_p=1.0,
+            max_new_tokens=self.length + 2,
+            **inputs,
+        )
         run.step()
         rows = run.state.propose(run.target, run.keys).value.tolist()
         self.drafter.train(was_training)

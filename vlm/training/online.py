@@ -35,8 +35,10 @@ class Online:
 
     def __init__(self, drafter: ShapedDrafter, every: int = 8, lr: float = 1e-4, keep: int = 512):
         if not isinstance(drafter, FeatureDrafter | HeadDrafter):
-            raise ValueError(f"drafter: expected a drafter of the EAGLE family or of heads, got {type(drafter).__name__}; "
-                             "train others with mmspec train")  # fmt: skip
+            raise ValueError(
+                f"drafter: expected a drafter of the EAGLE family or of heads, got {type(drafter).__name__}; "
+                "train others with mmspec train"
+            )
         if not 0 < lr < float("inf"):
             raise ValueError(f"lr: expected a number above 0, got {lr}; change it")
         self.every, self.lr, self.keep = whole("every", every, 1), lr, whole("keep", keep, 1)
@@ -57,8 +59,10 @@ class Online:
 
     def open_without_prefill(self, target: TextTarget) -> OnlineState:
         if self._parts is not None and self._parts.model is not target.parts.model:
-            raise ValueError("drafter: expected the target that its lessons come from, got another model; wrap the drafter in "
-                             "a new Online")  # fmt: skip
+            raise ValueError(
+                "drafter: expected the target that its lessons come from, got another model; wrap the drafter in "
+                "a new Online"
+            )
         self._parts = target.parts
         self.drafter.to(target.device)
         self._collect()

@@ -64,8 +64,10 @@ def write_own_prompts(
             number, fruitless = number + 1, 0 if fresh else fruitless + 1
             on_batch(len(texts))
             if fruitless == _FRUITLESS:
-                raise ValueError(f"prompts: expected {count} different prompts, got {len(texts)} and then none in "
-                                 f"{_FRUITLESS} batches; ask for fewer, or pass a file of prompts")  # fmt: skip
+                raise ValueError(
+                    f"prompts: expected {count} different prompts, got {len(texts)} and then none in "
+                    f"{_FRUITLESS} batches; ask for fewer, or pass a file of prompts"
+                )
             if request.signal and len(texts) < count:
                 raise Stopped(f"the prompts written so far ({len(texts)}) are kept in {file}", request.signal)
     return JsonExamples(file)

@@ -111,8 +111,10 @@ def rows_behind(parts: Parts, batch: VlmTeacherBatch, anchor: Tensor, count: int
     if batch.place is None:
         raise ValueError("teacher: expected the online teacher for prompts, got stored states; use online")
     if parts.plan.stateful or not parts.plan.hides_nothing(length + count):
-        raise ValueError("target: expected layers of attention that see the whole text, got layers with states or a "
-                         "narrow window; train another kind of drafter")  # fmt: skip
+        raise ValueError(
+            "target: expected layers of attention that see the whole text, got layers with states or a "
+            "narrow window; train another kind of drafter"
+        )
     step = torch.arange(1, count + 1, device=anchor.device)
     place = batch.place.expand(*batch.place.shape[:-2], rows, -1)
     spots = anchor.expand(*place.shape[:-1], -1)
@@ -128,8 +130,10 @@ def read_text(parts: Parts, batch: VlmTeacherBatch) -> DynamicCache:
     states = parts.decoder(**inputs, **{CACHE: cache}, use_cache=True).last_hidden_state
     far, size = (states - batch.last)[batch.answer].norm(), batch.last[batch.answer].norm()
     if not far <= _ALIKE * size:
-        raise ValueError("target: expected a decoder that reads pictures through its embeddings alone, got other states "
-                         "than those of the whole model; train prompts on texts")  # fmt: skip
+        raise ValueError(
+            "target: expected a decoder that reads pictures through its embeddings alone, got other states "
+            "than those of the whole model; train prompts on texts"
+        )
     return cache
 
 

@@ -63,8 +63,15 @@ def depth_recipe(
 
 def feature_recipe(terms: str = "smooth_l1,cross_entropy:0.1", **changes: Any) -> Recipe:
     """Return the recipe of EAGLE's public code with changes, see `depth_recipe`."""
-    eagle = dict(lr=3e-5, warmup=2000 / 800_000, weight_decay=0.01, clip_by="value", noise=0.2, answers="given",
-                 teacher="offline")  # fmt: skip
+    eagle = dict(
+        lr=3e-5,
+        warmup=2000 / 800_000,
+        weight_decay=0.01,
+        clip_by="value",
+        noise=0.2,
+        answers="given",
+        teacher="offline",
+    )
     return depth_recipe(terms, **eagle | changes)
 
 
@@ -78,8 +85,13 @@ def block_recipe(**objective: Any) -> Recipe:
     """Return the recipe of DFlash's paper with these fields of its `BlockObjective`."""
     return Recipe(
         BlockObjective(**objective),
-        lr=6e-4, warmup=0.04, decay="cosine", betas=(0.9, 0.999), weight_decay=0.01, clip=1.0,
-    )  # fmt: skip
+        lr=6e-4,
+        warmup=0.04,
+        decay="cosine",
+        betas=(0.9, 0.999),
+        weight_decay=0.01,
+        clip=1.0,
+    )
 
 
 def published_recipes() -> dict[str, Recipe]:

@@ -57,8 +57,10 @@ def fit_vocabulary(
         return drafter, 1.0
     share = vocabulary_share(head.ids.tolist(), answers)
     if not share:
-        raise ValueError("start: expected a drafter with tokens of these answers in its reduced vocabulary, got a drafter "
-                         "without any of them; train a new drafter")  # fmt: skip
+        raise ValueError(
+            "start: expected a drafter with tokens of these answers in its reduced vocabulary, got a drafter "
+            "without any of them; train a new drafter"
+        )
     return drafter, share
 
 
@@ -73,8 +75,10 @@ def check_same_run(file: Path, decides: dict[str, Any]) -> None:
     other = sorted(name for name in decides | known if decides.get(name) != known.get(name))
     if other:
         changes = ", ".join(f"{name} {known.get(name)!r} instead of {decides.get(name)!r}" for name in other)
-        raise ValueError(f"{file.parent}: expected the work of this run, got that of a run with {changes}; start over or "
-                         "choose another folder")  # fmt: skip
+        raise ValueError(
+            f"{file.parent}: expected the work of this run, got that of a run with {changes}; start over or "
+            "choose another folder"
+        )
 
 
 OnProgress = Callable[[str, int, int, dict[str, float]], None]
@@ -86,9 +90,17 @@ def phase_of(on_progress: OnProgress, name: str) -> Callable[[int, int], None]:
 
 
 def run_answers(
-    job: Job, recipe: Recipe, model: nn.Module, processor: Any, data: TrainingData, batches: Batches, work: Path, target: str,
-    resume: bool, on_progress: OnProgress,
-) -> dict[str, Sequence[int]]:  # fmt: skip
+    job: Job,
+    recipe: Recipe,
+    model: nn.Module,
+    processor: Any,
+    data: TrainingData,
+    batches: Batches,
+    work: Path,
+    target: str,
+    resume: bool,
+    on_progress: OnProgress,
+) -> dict[str, Sequence[int]]:
     """Return the answers to train on by key, after the check that the folder holds no other run."""
     if not resume:
         _clear_folder(work)

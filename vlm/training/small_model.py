@@ -39,8 +39,10 @@ def initial_small_model(source: Path | None, model: nn.Module) -> nn.Module:
     small = copy.deepcopy(load_small_model(source, model)).float().requires_grad_(False)
     parts, words = attention_parts(small), take_apart(model).vocab_size
     if parts.vocab_size > words:
-        raise ValueError(f"start: expected at most the target's {words} tokens, got {parts.vocab_size}; start from a model "
-                         "with the target's tokenizer")  # fmt: skip
+        raise ValueError(
+            f"start: expected at most the target's {words} tokens, got {parts.vocab_size}; start from a model "
+            "with the target's tokenizer"
+        )
     for part in (parts.decoder, parts.head, parts.embed):
         part.requires_grad_(True)
     return small.eval()
@@ -66,8 +68,10 @@ class AnswerLoss:
     def __call__(self, examples: Sequence[Example]) -> tuple[Tensor, dict[str, float]]:
         """Return the loss and the share of tokens that the model predicts as the likeliest, `hit0`."""
         if not self.parts.placeholders and any(example.images for example in examples):
-            raise ValueError(f"data: expected texts alone for the text model {type(self.small).__name__}, got pictures; "
-                             "start from a model of the target's class")  # fmt: skip
+            raise ValueError(
+                f"data: expected texts alone for the text model {type(self.small).__name__}, got pictures; "
+                "start from a model of the target's class"
+            )
         rows = [list(self.answers[example.key])[: self.longest] for example in examples]
         inputs = {name: value.to(self.parts.device) for name, value in encode(self.processor, examples).items()}
         tokenizer = self.processor if is_tokenizer(self.processor) else self.processor.tokenizer
@@ -127,9 +131,17 @@ def train_small_model(
 
 
 def run_small_job(
-    job: Job, model: nn.Module, processor: Any, data: TrainingData, out: Path, parallel: Any, target: str, licence: str | None,
-    resume: bool, on_progress: OnProgress,
-) -> dict[str, Any]:  # fmt: skip
+    job: Job,
+    model: nn.Module,
+    processor: Any,
+    data: TrainingData,
+    out: Path,
+    parallel: Any,
+    target: str,
+    licence: str | None,
+    resume: bool,
+    on_progress: OnProgress,
+) -> dict[str, Any]:
     if parallel.num_processes > 1:
         raise ValueError(
             f"kind: expected a single process for a small model, got {parallel.num_processes}; start it without accelerate"
@@ -141,10 +153,20 @@ def run_small_job(
     answers = run_answers(job, recipe, model, processor, data, batches, work, target, resume, on_progress)
     loss = AnswerLoss(small, processor, answers, job.longest, job.precision)
     figures = train_small_model(
-        small, loss, model, lambda step: batches[batches.number(step)], work, recipe, steps=job.steps,
-        held_out=data.held_out, eval_every=job.eval_every, eval_tokens=job.eval_tokens, seed=job.seed, resume=resume,
+        small,
+        loss,
+        model,
+        lambda step: batches[batches.number(step)],
+        work,
+        recipe,
+        steps=job.steps,
+        held_out=data.held_out,
+        eval_every=job.eval_every,
+        eval_tokens=job.eval_tokens,
+        seed=job.seed,
+        resume=resume,
         on_step=lambda step, notes: on_progress("training", step, job.steps, notes),
-    )  # fmt: skip
+    )
     card = drafter_card(job, recipe, small, batches, figures, target=target, licence=licence, data_licence=data.licence)
     card |= {"states_megabytes": None, "vocabulary_share": 1.0}
     small.to(model.dtype).save_pretrained(out)

@@ -83,9 +83,13 @@ def forward_inputs(model: nn.Module, inputs: dict, keep: int, most: int = 0) -> 
     and the positions of `generate`, moved up to `most` by `shifted_positions`; 0 moves none."""
     position = shifted_positions(_positions(model, inputs), inputs["input_ids"], most)
     return model.prepare_inputs_for_generation(
-        inputs["input_ids"], is_first_iteration=True, use_cache=False, logits_to_keep=keep, position_ids=position,
+        inputs["input_ids"],
+        is_first_iteration=True,
+        use_cache=False,
+        logits_to_keep=keep,
+        position_ids=position,
         **{k: v for k, v in inputs.items() if k != "input_ids"},
-    )  # fmt: skip
+    )
 
 
 def _positions(model: nn.Module, inputs: dict) -> Tensor:

@@ -39,8 +39,10 @@ class SmallCausal:
     def open(self, target: CausalTarget) -> SmallCausalState:
         head = self.model.head(target.head.steps)
         if any(each.network_variance or not each.last_noise for each in (target.head, head)):
-            raise ValueError("drafter: expected heads whose last step is drawn with a scale from a table, got others; use "
-                             "head 'sde' with span 1, or decode plainly")  # fmt: skip
+            raise ValueError(
+                "drafter: expected heads whose last step is drawn with a scale from a table, got others; use "
+                "head 'sde' with span 1, or decode plainly"
+            )
         return SmallCausalState(self, target, head)
 
 
@@ -98,11 +100,18 @@ class SmallCausalState:
 
 
 @method(
-    "small", domain="continuous", kind="decoding", title="small causal", exact=True, models=("causal",), needs=("draft",),
+    "small",
+    domain="continuous",
+    kind="decoding",
+    title="small causal",
+    exact=True,
+    models=("causal",),
+    needs=("draft",),
     rule="gaussian_block",
-    about="a smaller causal model drafts tokens", order=4,
+    about="a smaller causal model drafts tokens",
+    order=4,
     paper="Accelerated Diffusion Models via Speculative Sampling",
-)  # fmt: skip
+)
 def small(parts: MethodParts, gamma: int = 4) -> SmallCausal:
     """`SmallCausal` with the smaller model of a model.
 

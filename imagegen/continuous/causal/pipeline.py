@@ -45,8 +45,10 @@ class CausalModel:
 
     def __init__(self, transformer: CausalTransformer, vae: AutoencoderKL | None = None):
         if vae is not None and vae.config.latent_channels != transformer.config.token_dim:
-            raise ValueError(f"vae: expected {transformer.config.token_dim} channels, got {vae.config.latent_channels}; use "
-                             "the autoencoder the transformer was trained with")  # fmt: skip
+            raise ValueError(
+                f"vae: expected {transformer.config.token_dim} channels, got {vae.config.latent_channels}; use "
+                "the autoencoder the transformer was trained with"
+            )
         self.transformer, self.vae = transformer, vae
 
     @property
@@ -97,8 +99,9 @@ class CausalRequest(PipelineRequest):
         decoding, sampling = None if self.decoding == AUTO else pipe.decoding(self.decoding), self.head_sampling
         if isinstance(decoding, HeadSampling):
             if sampling is not None:
-                raise ValueError("head_sampling: expected None beside a decoding that is a HeadSampling, got both; leave "
-                                 "one out")  # fmt: skip
+                raise ValueError(
+                    "head_sampling: expected None beside a decoding that is a HeadSampling, got both; leave one out"
+                )
             decoding, sampling = None, decoding
         if sampling is not None and sampling.annealing is not None:
             raise ValueError(
@@ -110,16 +113,31 @@ class CausalRequest(PipelineRequest):
                 "temperature: expected a number above 0 for drafts from a distribution, got 0; decode plainly"
             )
         labels = pipe.model.prepare(prompts)
-        return self.with_rows(labels, len(labels), pipe.model.device, decoding=prepared, guidance_scale=scale,
-                              temperature=temperature, head_sampling=sampling)  # fmt: skip
+        return self.with_rows(
+            labels,
+            len(labels),
+            pipe.model.device,
+            decoding=prepared,
+            guidance_scale=scale,
+            temperature=temperature,
+            head_sampling=sampling,
+        )
 
     def target(self, model: CausalModel) -> CausalTarget:
         """Return the target of a resolved request."""
         head = model.transformer.head(self.num_sampling_steps)
         noise = KeyedNoise(self.keys, head.steps, head.dim) if self.noise is None else self.noise
-        return CausalTarget(model.transformer, self.condition, head=head, noise=noise, temperature=self.temperature,
-                            scale=self.guidance_scale, listener=self.listener, head_sampling=self.head_sampling,
-                            keys=self.keys)  # fmt: skip
+        return CausalTarget(
+            model.transformer,
+            self.condition,
+            head=head,
+            noise=noise,
+            temperature=self.temperature,
+            scale=self.guidance_scale,
+            listener=self.listener,
+            head_sampling=self.head_sampling,
+            keys=self.keys,
+        )
 
 
 def _draft(weights: str, pipe: ContinuousARPipeline) -> ContinuousARPipeline:
@@ -161,8 +179,9 @@ class ContinuousARPipeline(BasePipeline):
         with naming(folder):
             index = read_json(folder / INDEX)
             if index.get("_class_name") != cls.__name__:
-                raise ValueError(f"{folder / INDEX}: expected a {cls.__name__}, got {index.get('_class_name')!r}; check the "
-                                 "folder")  # fmt: skip
+                raise ValueError(
+                    f"{folder / INDEX}: expected a {cls.__name__}, got {index.get('_class_name')!r}; check the folder"
+                )
             with naming(folder / INDEX):
                 check_types(_CausalIndex, index)
             transformer = load_component(folder / "transformer", causal_from_state_dict)

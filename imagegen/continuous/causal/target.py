@@ -25,10 +25,18 @@ class CausalTarget(RasterTarget):
     not_finite = "expected finite tokens, got NaN or Inf"
 
     def __init__(
-        self, model: CausalTransformer, labels: Tensor, *, head: Head, noise: Noise, temperature: float = 1.0,
-        scale: float = 1.0, listener: Listener | None = None, head_sampling: HeadSampling | None = None,
+        self,
+        model: CausalTransformer,
+        labels: Tensor,
+        *,
+        head: Head,
+        noise: Noise,
+        temperature: float = 1.0,
+        scale: float = 1.0,
+        listener: Listener | None = None,
+        head_sampling: HeadSampling | None = None,
         keys: Keys | None = None,
-    ):  # fmt: skip
+    ):
         self.paired, self.scale = scale != 1, scale
         self.copies = 2 if self.paired else 1
         total, like = model.config.tokens, torch.zeros(model.config.token_dim, device=labels.device)

@@ -43,8 +43,10 @@ class Relaxation:
                 f"temperature: expected a number above 0, got {self.temperature}; 1 for none, 42 as published"
             )
         if self.determinants not in get_args(Determinants):
-            raise ValueError(f"determinants: expected one of {', '.join(get_args(Determinants))}, got "
-                             f"{self.determinants!r}; use one of these")  # fmt: skip
+            raise ValueError(
+                f"determinants: expected one of {', '.join(get_args(Determinants))}, got "
+                f"{self.determinants!r}; use one of these"
+            )
 
 
 def published_relaxation() -> Relaxation:

@@ -75,8 +75,10 @@ class CSpD(Schedules):
         Schedules.__post_init__(self)
         for name, allowed in (("window", get_args(Window)), ("context", (None, *get_args(Context)))):
             if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}: expected one of {', '.join(map(str, allowed))}, got {getattr(self, name)!r}; use "
-                                 "one of these")  # fmt: skip
+                raise ValueError(
+                    f"{name}: expected one of {', '.join(map(str, allowed))}, got {getattr(self, name)!r}; use "
+                    "one of these"
+                )
         if self.gamma < 1:
             raise ValueError(f"gamma: expected at least 1 step, got {self.gamma}; leave the decoding out for none")
         if not 0 <= self.prefill <= 1:
@@ -87,14 +89,20 @@ class CSpD(Schedules):
             object.__setattr__(self, "relaxation", Relaxation(number("relaxation", self.relaxation)))
         object.__setattr__(self, "drafter", getattr(self.drafter, "model", self.drafter))
         if self.tolerance is not None and (self.window, self.context) != ("truncate", "drafts"):
-            raise ValueError(f"tolerance: expected window 'truncate' and context 'drafts', got {self.window!r} and "
-                             f"{self.context!r}; a token's own draw must see the tokens before it")  # fmt: skip
+            raise ValueError(
+                f"tolerance: expected window 'truncate' and context 'drafts', got {self.window!r} and "
+                f"{self.context!r}; a token's own draw must see the tokens before it"
+            )
         if self.lazy is not None and (self.window, self.context) != ("patch", "prefix"):
-            raise ValueError(f"lazy: expected window 'patch' and context 'prefix', where all rows have the same number of "
-                             f"passes, got {self.window!r} and {self.context!r}; leave lazy out")  # fmt: skip
+            raise ValueError(
+                f"lazy: expected window 'patch' and context 'prefix', where all rows have the same number of "
+                f"passes, got {self.window!r} and {self.context!r}; leave lazy out"
+            )
         if self.cache is not None and (self.lazy is not None or not isinstance(self.cache, DelayedCache)):
-            raise ValueError(f"cache: expected a DelayedCache without lazy, got {self.cache!r} with lazy {self.lazy!r}; leave "
-                             "one of them out")  # fmt: skip
+            raise ValueError(
+                f"cache: expected a DelayedCache without lazy, got {self.cache!r} with lazy {self.lazy!r}; leave "
+                "one of them out"
+            )
 
     @property
     def name(self) -> str:
@@ -164,8 +172,17 @@ class CSpDState:
         scale = target.temperature * drawn.last.log_scale.exp()
         law = Law("without_replacement", None, mean=drawn.last.mean, scale=scale)
         position, step = pad(ahead.position, (1, 0), value=target.total), pad(ahead.step, (1, 0), value=-1)
-        return WindowDraft(drawn.value, chains((0,) * position.shape[1], target.device), law, step >= 0, position,
-                           step=step, steps=len(ahead.counts), trajectory=drawn, temperature=target.temperature)  # fmt: skip
+        return WindowDraft(
+            drawn.value,
+            chains((0,) * position.shape[1], target.device),
+            law,
+            step >= 0,
+            position,
+            step=step,
+            steps=len(ahead.counts),
+            trajectory=drawn,
+            temperature=target.temperature,
+        )
 
     @torch.no_grad()
     def _draw(self, target: MaskedTarget, ahead: WindowPlan) -> Trajectory:
@@ -204,15 +221,31 @@ class CSpDState:
 
 
 @method(
-    "cspd", domain="continuous", kind="decoding", title="CSpD", exact=False, models=("masked",), needs=("draft",), order=2,
-    about="a smaller masked model drafts windows; a tolerance of 0 is exact", exact_at="tolerance=0",
+    "cspd",
+    domain="continuous",
+    kind="decoding",
+    title="CSpD",
+    exact=False,
+    models=("masked",),
+    needs=("draft",),
+    order=2,
+    about="a smaller masked model drafts windows; a tolerance of 0 is exact",
+    exact_at="tolerance=0",
     paper="Continuous Speculative Decoding for Autoregressive Image Generation",
-)  # fmt: skip
+)
 def cspd(
-    parts: MethodParts, window: Window | None = None, gamma: int = 8, tolerance: float | None = None,
-    relaxation: Determinants = "derived", prefill: float = 0.05, head: int = 1, annealing: str | None = None,
-    checkerboard: int | None = None, lazy: str | None = None, cache: str | None = None,
-) -> CSpD:  # fmt: skip
+    parts: MethodParts,
+    window: Window | None = None,
+    gamma: int = 8,
+    tolerance: float | None = None,
+    relaxation: Determinants = "derived",
+    prefill: float = 0.05,
+    head: int = 1,
+    annealing: str | None = None,
+    checkerboard: int | None = None,
+    lazy: str | None = None,
+    cache: str | None = None,
+) -> CSpD:
     """`CSpD` with the smaller model of a model.
 
     Args:
@@ -237,9 +270,16 @@ def cspd(
 
 
 @method(
-    "stack", domain="continuous", kind="decoding", title="CSpD stack", exact=False, models=("masked",), needs=("draft",),
-    about="CSpD with annealed heads, a checkerboard, and the null branch cached", order=3,
-)  # fmt: skip
+    "stack",
+    domain="continuous",
+    kind="decoding",
+    title="CSpD stack",
+    exact=False,
+    models=("masked",),
+    needs=("draft",),
+    about="CSpD with annealed heads, a checkerboard, and the null branch cached",
+    order=3,
+)
 def stack(parts: MethodParts, gamma: int = 8) -> CSpD:
     """`CSpD` with the schedules that were faster in every bench.
 

@@ -42,8 +42,9 @@ class Head(Protocol):
     def about(self, z: Tensor) -> Any:
         """Return the shared part of all steps, of z [R, width], or [2, R, width] (conditional, null) if guided."""
 
-    def gaussian(self, x: Tensor, step: Tensor | int, about: Any, guidance: Tensor | None = None,
-                 row: Tensor | None = None) -> Gaussian:  # fmt: skip
+    def gaussian(
+        self, x: Tensor, step: Tensor | int, about: Any, guidance: Tensor | None = None, row: Tensor | None = None
+    ) -> Gaussian:
         """Return the law after `step` (int, or int64 [n]) of states x float [n, d]. `guidance` float [n] None is the
         conditional branch alone; `row` int64 [n] is the token of each state, None for a state per token."""
 

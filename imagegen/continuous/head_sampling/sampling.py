@@ -45,11 +45,16 @@ class GivenNoise:
     """Noise that was drawn elsewhere: initial float [B, L, d] and noise float [B, L, T, d]."""
 
     def __init__(self, initial: Tensor, noise: Tensor):
-        if initial.dim() != 3 or noise.dim() != 4 or noise.shape[:2] != initial.shape[:2] or (
-            noise.shape[-1] != initial.shape[-1]
-        ):  # fmt: skip
-            raise ValueError(f"noise: expected [B, L, d] and [B, L, T, d], got {tuple(initial.shape)} and "
-                             f"{tuple(noise.shape)}; give an entry per position and step")  # fmt: skip
+        if (
+            initial.dim() != 3
+            or noise.dim() != 4
+            or noise.shape[:2] != initial.shape[:2]
+            or (noise.shape[-1] != initial.shape[-1])
+        ):
+            raise ValueError(
+                f"noise: expected [B, L, d] and [B, L, T, d], got {tuple(initial.shape)} and "
+                f"{tuple(noise.shape)}; give an entry per position and step"
+            )
         self.initial, self.noise = initial.float(), noise.float()
         self.steps, self.dim = noise.shape[2:]
 
@@ -110,8 +115,10 @@ class HeadSampling:
     def check(self, temperature: float) -> None:
         """Check that there is noise to speculate on: without it a step has no distribution."""
         if self.window > 1 and not temperature > 0:
-            raise ValueError(f"temperature: expected a number above 0 to speculate over head time, got {temperature}; use a "
-                             "window of 1")  # fmt: skip
+            raise ValueError(
+                f"temperature: expected a number above 0 to speculate over head time, got {temperature}; use a "
+                "window of 1"
+            )
 
     def counts(
         self, steps: Sequence[GenerationStep], total: int, most: int, windows: Sequence[int] | None = None
@@ -121,8 +128,10 @@ class HeadSampling:
         if self.annealing is None:
             return None
         if self.annealing.first > most:
-            raise ValueError(f"annealing: expected at most {most} denoising steps, those of the request's head, got "
-                             f"{self.annealing.first}; raise num_sampling_steps")  # fmt: skip
+            raise ValueError(
+                f"annealing: expected at most {most} denoising steps, those of the request's head, got "
+                f"{self.annealing.first}; raise num_sampling_steps"
+            )
         return self.annealing.by_rank(steps, total, windows)
 
     def draw(self, head: Head, request: HeadRequest, counts: Tensor | None) -> Trajectory:
@@ -155,9 +164,15 @@ class HeadSampling:
 
 
 @method(
-    "head", domain="continuous", kind="decoding", title="head", exact=True, models=("masked", "causal"), order=1,
+    "head",
+    domain="continuous",
+    kind="decoding",
+    title="head",
+    exact=True,
+    models=("masked", "causal"),
+    order=1,
     about="the head drafts its own denoising steps",
-)  # fmt: skip
+)
 def head(window: int = 8) -> HeadSampling:
     """`HeadSampling` without annealing.
 

@@ -34,8 +34,9 @@ class SDEHead:
 
     network_variance = False
 
-    def __init__(self, net: Network, dim: int, *, steps: int = 20, span: float = 0.96,
-                 device: torch.device | str = "cpu"):  # fmt: skip
+    def __init__(
+        self, net: Network, dim: int, *, steps: int = 20, span: float = 0.96, device: torch.device | str = "cpu"
+    ):
         if not 0 < span <= 1:
             raise ValueError(
                 f"span: expected a share of the time above 0 and up to 1, got {span}; 0.96 is NextStep-1's"
@@ -81,8 +82,9 @@ class SDEHead:
     def about(self, z: Tensor) -> Any:
         return self.velocity.about(z)
 
-    def gaussian(self, x: Tensor, step: Tensor | int, about: Any, guidance: Tensor | None = None,
-                 row: Tensor | None = None) -> Gaussian:  # fmt: skip
+    def gaussian(
+        self, x: Tensor, step: Tensor | int, about: Any, guidance: Tensor | None = None, row: Tensor | None = None
+    ) -> Gaussian:
         of_state, of_speed, log_scale = self._tables.at(step)
         out = self.velocity(x, step, about, row).float()
         speed = out[0] if guidance is None else out[1] + guidance[:, None] * (out[0] - out[1])

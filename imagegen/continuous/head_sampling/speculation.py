@@ -85,9 +85,18 @@ class SpeculativeSample:
 
 
 def speculate(
-    head: Head, z: Tensor, initial: Tensor, noise: Tensor, uniform: Tensor, step_drafter: StepDrafter, *, window: int = 4,
-    guidance: Tensor | None = None, temperature: float = 1.0, keys: Keys | None = None,
-) -> SpeculativeSample:  # fmt: skip
+    head: Head,
+    z: Tensor,
+    initial: Tensor,
+    noise: Tensor,
+    uniform: Tensor,
+    step_drafter: StepDrafter,
+    *,
+    window: int = 4,
+    guidance: Tensor | None = None,
+    temperature: float = 1.0,
+    keys: Keys | None = None,
+) -> SpeculativeSample:
     """Sample R tokens in fewer calls of the head. Exact: every state has the distribution of plain sampling. "Diffusion
     Models are Secretly Exchangeable: Parallelizing DDPMs via Autospeculation". A round drafts window - 1 steps from the
     last valid state's prediction and evaluates all states in a single call. The first rejected draft is replaced by its
@@ -110,8 +119,18 @@ def speculate(
 class _SpeculativeSampler:
     """The states of R rows, each at its own step."""
 
-    def __init__(self, head: Head, z: Tensor, initial: Tensor, noise: Tensor, uniform: Tensor, step_drafter: StepDrafter,
-                 guidance: Tensor | None, temperature: float, keys: Keys | None):  # fmt: skip
+    def __init__(
+        self,
+        head: Head,
+        z: Tensor,
+        initial: Tensor,
+        noise: Tensor,
+        uniform: Tensor,
+        step_drafter: StepDrafter,
+        guidance: Tensor | None,
+        temperature: float,
+        keys: Keys | None,
+    ):
         self.head, self.step_drafter, self.temperature, self.keys = head, step_drafter, temperature, keys
         self.about = head.about(z)
         self.guidance, self.noise, self.uniform = guidance, noise, uniform
@@ -225,8 +244,10 @@ class _SpeculativeSampler:
             return
         off = ((q.scale - p.scale).abs() > SAME_SCALE * p.scale).any(-1) & drawn
         if bool(off.any()):
-            raise ValueError("step_drafter: expected the head's own scales where they are a table, got others; create it "
-                             "from the head's schedule, or set the head's network_variance")  # fmt: skip
+            raise ValueError(
+                "step_drafter: expected the head's own scales where they are a table, got others; create it "
+                "from the head's schedule, or set the head's network_variance"
+            )
 
     def result(self) -> SpeculativeSample:
         trajectory = Trajectory(self.value, Gaussian(self.last_mean, self.last_scale), self.x, self.log_det)

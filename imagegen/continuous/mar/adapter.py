@@ -80,8 +80,10 @@ class MARModel:
         features, config = self.captions(list(texts))[0], self.transformer.config
         wanted = (config.buffer_size, config.caption_dim)
         if tuple(features.shape[1:]) != wanted:
-            raise ValueError(f"captions: expected features [B, {wanted[0]}, {wanted[1]}], got {tuple(features.shape)}; use "
-                             "the caption encoder the model was trained with")  # fmt: skip
+            raise ValueError(
+                f"captions: expected features [B, {wanted[0]}, {wanted[1]}], got {tuple(features.shape)}; use "
+                "the caption encoder the model was trained with"
+            )
         return features.to(self.device, self.dtype)
 
     def condition(
@@ -113,8 +115,10 @@ class MARModel:
         latents, draws from the posterior; None gives its mean."""
         config, vae = self.transformer.config, self._autoencoder()
         if images.dim() != 4 or images.shape[1:] != (3, config.img_size, config.img_size):
-            raise ValueError(f"images: expected [B, 3, {config.img_size}, {config.img_size}], got {tuple(images.shape)}; crop "
-                             "or resize them")  # fmt: skip
+            raise ValueError(
+                f"images: expected [B, 3, {config.img_size}, {config.img_size}], got {tuple(images.shape)}; crop "
+                "or resize them"
+            )
         law = vae.encode(images.to(vae.dtype)).latent_dist
         latents = law.mean if noise is None else law.mean + law.std * noise
         return patchify(latents.float() * vae.config.scaling_factor, config.patch_size)
@@ -132,5 +136,7 @@ def null_conditions(labels: Tensor) -> Tensor:
 def check_pair(config: MARConfig, vae: AutoencoderKL) -> None:
     channels, stride = vae.config.latent_channels, 2 ** (len(vae.config.block_out_channels) - 1)
     if (channels, stride) != (config.vae_embed_dim, config.vae_stride):
-        raise ValueError(f"vae: expected {config.vae_embed_dim} channels at a stride of {config.vae_stride}, got {channels} "
-                         f"at {stride}; use the autoencoder the transformer was trained with")  # fmt: skip
+        raise ValueError(
+            f"vae: expected {config.vae_embed_dim} channels at a stride of {config.vae_stride}, got {channels} "
+            f"at {stride}; use the autoencoder the transformer was trained with"
+        )

@@ -62,8 +62,9 @@ class MARConfig:
             raise ValueError(f"caption_dim: expected 0 for no captions or a width, got {self.caption_dim}; correct it")
         cell = self.vae_stride * self.patch_size
         if self.img_size % cell:
-            raise ValueError(f"img_size: expected a multiple of {cell} pixels, the side of a token, got {self.img_size}; "
-                             "change one")  # fmt: skip
+            raise ValueError(
+                f"img_size: expected a multiple of {cell} pixels, the side of a token, got {self.img_size}; change one"
+            )
         if self.tokens > _MOST_TOKENS:
             raise ValueError(f"img_size: expected at most {_MOST_TOKENS} tokens, got {self.tokens}; correct it")
 
@@ -93,8 +94,11 @@ class MARConfig:
         if key not in SIZES:
             raise ValueError(f"name: expected one of {', '.join(SIZES)}, got {name!r}; use one of these")
         width, depth, heads, blocks, inner, _ = SIZES[key]
-        same = {f"{part}_{field}": value for part in ("encoder", "decoder")
-                for field, value in (("embed_dim", width), ("depth", depth), ("num_heads", heads))}  # fmt: skip
+        same = {
+            f"{part}_{field}": value
+            for part in ("encoder", "decoder")
+            for field, value in (("embed_dim", width), ("depth", depth), ("num_heads", heads))
+        }
         return cls(**{**same, "diffloss_d": blocks, "diffloss_w": inner, **other})
 
     def to_dict(self) -> dict[str, Any]:

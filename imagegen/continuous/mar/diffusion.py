@@ -70,8 +70,10 @@ def kept_timesteps(respacing: str | int) -> Tensor:
         counts = [int(part) for part in parts] if all(part.strip().isdigit() for part in parts) else []
         timesteps = _sections(counts)
     if len(timesteps) < 2:
-        raise ValueError(f"num_sampling_steps: expected 2 to {TRAINING_STEPS} steps such as '100', '10,20' or 'ddim50', got "
-                         f"{respacing!r}; use one of these forms")  # fmt: skip
+        raise ValueError(
+            f"num_sampling_steps: expected 2 to {TRAINING_STEPS} steps such as '100', '10,20' or 'ddim50', got "
+            f"{respacing!r}; use one of these forms"
+        )
     return torch.tensor(timesteps)
 
 
@@ -115,7 +117,14 @@ def _tables(timesteps: Tensor, betas: Tensor) -> Diffusion:
     before = _before(total)
     variance = betas * (1 - before) / (1 - total)
     return Diffusion(
-        timesteps, betas, total, before, variance, torch.cat((variance[1:2], variance[1:])).log(),
-        betas * before.sqrt() / (1 - total), (1 - before) * alphas.sqrt() / (1 - total),
-        (1 / total).sqrt(), (1 / total - 1).sqrt(),
-    )  # fmt: skip
+        timesteps,
+        betas,
+        total,
+        before,
+        variance,
+        torch.cat((variance[1:2], variance[1:])).log(),
+        betas * before.sqrt() / (1 - total),
+        (1 - before) * alphas.sqrt() / (1 - total),
+        (1 / total).sqrt(),
+        (1 / total - 1).sqrt(),
+    )

@@ -152,8 +152,11 @@ class DenoisingMLP(nn.Module):
                 nn.init.zeros_(module.bias)
         for layer in (self.time_embed.mlp[0], self.time_embed.mlp[2]):
             nn.init.normal_(layer.weight, std=0.02)
-        for layer in (*(block.adaLN_modulation[1] for block in self.res_blocks), self.final_layer.adaLN_modulation[1],
-                      self.final_layer.linear):  # fmt: skip
+        for layer in (
+            *(block.adaLN_modulation[1] for block in self.res_blocks),
+            self.final_layer.adaLN_modulation[1],
+            self.final_layer.linear,
+        ):
             nn.init.zeros_(layer.weight)
 
     def forward(self, x: Tensor, t: Tensor, z: Tensor) -> Tensor:
@@ -218,8 +221,12 @@ class DiffusionHead:
 
     def step_drafter(self) -> CleanTokenDrafter:
         plan = self.schedule
-        tables = (plan.posterior_mean_coef2, plan.posterior_mean_coef1, plan.posterior_log_variance_clipped / 2,
-                  plan.betas.log() / 2)  # fmt: skip
+        tables = (
+            plan.posterior_mean_coef2,
+            plan.posterior_mean_coef1,
+            plan.posterior_log_variance_clipped / 2,
+            plan.betas.log() / 2,
+        )
         return CleanTokenDrafter(*(table.to(self._device) for table in tables))
 
     def thinned(self, steps: int) -> DiffusionHead:
@@ -228,8 +235,14 @@ class DiffusionHead:
     def about(self, z: Tensor) -> TokenModulations:
         return self.net.about(z)
 
-    def gaussian(self, x: Tensor, step: Tensor | int, about: TokenModulations, guidance: Tensor | None = None,
-                 row: Tensor | None = None) -> Gaussian:  # fmt: skip
+    def gaussian(
+        self,
+        x: Tensor,
+        step: Tensor | int,
+        about: TokenModulations,
+        guidance: Tensor | None = None,
+        row: Tensor | None = None,
+    ) -> Gaussian:
         out = self.net(x, step, about, row).float()
         noise, variance = out[0].chunk(2, -1)
         if guidance is not None:

@@ -91,8 +91,10 @@ def _heads(part: str, width: int | None, depth: int | None) -> int:
     for size_width, size_depth, heads, *_ in SIZES.values():
         if (width, depth) == (size_width, size_depth):
             return heads
-    raise ValueError(f"{part}_num_heads: expected it in the config, since {depth} layers of width {width} are no published "
-                     f"size, got none; give {part}_num_heads")  # fmt: skip
+    raise ValueError(
+        f"{part}_num_heads: expected it in the config, since {depth} layers of width {width} are no published "
+        f"size, got none; give {part}_num_heads"
+    )
 
 
 def _size(weights: Mapping[str, Tensor], key: str, axis: int) -> int:

@@ -76,9 +76,15 @@ class MARPipeline(BasePipeline):
     loaders: ClassVar[Mapping[str, Load]] = {"draft": _draft}
 
     def __init__(
-        self, transformer: MAR, vae: AutoencoderKL | None = None, captions: Encode | None = None, *,
-        guidance_scale: float | None = None, guidance_schedule: Schedule = "linear", num_iter: int = 64,
-    ):  # fmt: skip
+        self,
+        transformer: MAR,
+        vae: AutoencoderKL | None = None,
+        captions: Encode | None = None,
+        *,
+        guidance_scale: float | None = None,
+        guidance_schedule: Schedule = "linear",
+        num_iter: int = 64,
+    ):
         self.model = MARModel(transformer, vae, captions)
         width, depth = transformer.config.encoder_embed_dim, transformer.config.encoder_depth
         published = {size[:2]: size[-1] for size in SIZES.values()}

@@ -54,16 +54,27 @@ class MARRequest(PipelineRequest):
         if isinstance(decoding, HeadSampling):
             decoding = ScheduledSteps(head_sampling=decoding)
         if not isinstance(decoding, MaskedDecoding):
-            raise ValueError(f"decoding: expected None, 'auto' or a decoding of masked tokens, got {decoding!r}; leave it "
-                             "out or give such a decoding")  # fmt: skip
+            raise ValueError(
+                f"decoding: expected None, 'auto' or a decoding of masked tokens, got {decoding!r}; leave it "
+                "out or give such a decoding"
+            )
         temperature = number("temperature", self.temperature, 0, LARGEST_SCALE)
         if not isinstance(guidance, TokenGuidance):
             scale = number("guidance_scale", pipe.guidance_scale if guidance is None else guidance, 0, LARGEST_SCALE)
             guidance = TokenGuidance(scale, self.guidance_schedule or pipe.guidance_schedule)
         elif self.guidance_schedule is not None:
-            raise ValueError(f"guidance_schedule: expected None beside a TokenGuidance, got "
-                             f"{self.guidance_schedule!r}; set the schedule of the TokenGuidance")  # fmt: skip
+            raise ValueError(
+                f"guidance_schedule: expected None beside a TokenGuidance, got "
+                f"{self.guidance_schedule!r}; set the schedule of the TokenGuidance"
+            )
         steps = decoding.steps(model.total, pipe.num_iter if self.num_iter is None else self.num_iter)
         labels = model.prepare(prompts)
-        return self.with_rows(labels, len(labels), model.device, decoding=decoding, temperature=temperature,
-                              guidance_scale=guidance, steps=steps)  # fmt: skip
+        return self.with_rows(
+            labels,
+            len(labels),
+            model.device,
+            decoding=decoding,
+            temperature=temperature,
+            guidance_scale=guidance,
+            steps=steps,
+        )

@@ -92,9 +92,14 @@ def training_mask(
 
 
 def masked_loss(
-    model: MAR, tokens: Tensor, labels: Tensor, drawn: torch.Generator, copies: int = COPIES,
-    ratio: Callable[[float], float] = mask_ratio, most_weight: float = 1.0,
-) -> HeadLoss:  # fmt: skip
+    model: MAR,
+    tokens: Tensor,
+    labels: Tensor,
+    drawn: torch.Generator,
+    copies: int = COPIES,
+    ratio: Callable[[float], float] = mask_ratio,
+    most_weight: float = 1.0,
+) -> HeadLoss:
     """Return the head's losses at the masked positions of tokens float [B, L, d], rows [copies * masked].
     "Autoregressive Image Generation without Vector Quantization" with the defaults. `most_weight` limits the weights 1
     / alpha-bar on errors of the noise; 1 gives all the same weight, as published. Where there is most noise, the

@@ -93,8 +93,14 @@ class MAR(nn.Module):
     def _start(self) -> None:
         if self.mask_token.is_meta:
             return
-        for table in (self.class_emb.weight, self.fake_latent, self.mask_token, self.encoder_pos_embed_learned,
-                      self.decoder_pos_embed_learned, self.diffusion_pos_embed_learned):  # fmt: skip
+        for table in (
+            self.class_emb.weight,
+            self.fake_latent,
+            self.mask_token,
+            self.encoder_pos_embed_learned,
+            self.decoder_pos_embed_learned,
+            self.diffusion_pos_embed_learned,
+        ):
             nn.init.normal_(table, std=0.02)
         for module in self.modules():
             if isinstance(module, nn.Linear):

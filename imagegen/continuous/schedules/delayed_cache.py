@@ -13,11 +13,16 @@ from mmspec.methods import method
 
 
 @method(
-    "delayed", domain="continuous", kind="schedule", title="delayed cache of a drafter (dKV-Cache)", exact=True,
-    models=("masked",), order=2,
+    "delayed",
+    domain="continuous",
+    kind="schedule",
+    title="delayed cache of a drafter (dKV-Cache)",
+    exact=True,
+    models=("masked",),
+    order=2,
     about="a drafter keeps the keys and values of tokens from the step after they were decoded",
     paper="dKV-Cache: The Cache for Diffusion Language Models",
-)  # fmt: skip
+)
 @dataclass(frozen=True, slots=True)
 class DelayedCache:
     """A schedule of partial passes of the drafter in a window. The target does not use it.

@@ -15,10 +15,16 @@ from mmspec.methods import method
 
 
 @method(
-    "lazy", domain="continuous", kind="schedule", title="feature caches (LazyMAR)", exact=False, models=("masked",), order=1,
+    "lazy",
+    domain="continuous",
+    kind="schedule",
+    title="feature caches (LazyMAR)",
+    exact=False,
+    models=("masked",),
+    order=1,
     about="most passes run only the conditional branch and compute only some of the decoder's tokens",
     paper="LazyMAR: Accelerating Masked Autoregressive Models via Feature Caching",
-)  # fmt: skip
+)
 @dataclass(frozen=True, slots=True)
 class Lazy:
     """A schedule of partial passes. Relaxed, unless the settings make every pass complete.

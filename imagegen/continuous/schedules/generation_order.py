@@ -65,8 +65,10 @@ def checkerboard_steps(grid: int, num_iter: int, reconstruct: int = 1) -> tuple[
     MAR's. The first half has plain decoding's pace. The paper's longer denoising of high frequencies is left out."""
     total, rest = grid * grid, grid * grid // 2
     if not 1 <= reconstruct <= rest:
-        raise ValueError(f"reconstruct: expected 1 to {rest} steps, at most the number of cells, got {reconstruct}; "
-                         "use a step or two")  # fmt: skip
+        raise ValueError(
+            f"reconstruct: expected 1 to {rest} steps, at most the number of cells, got {reconstruct}; "
+            "use a step or two"
+        )
     steps = [
         GenerationStep(step.first + rest, step.last + rest, step.masked + rest if step.first else rest)
         for step in cosine_steps(total - rest, (num_iter + 1) // 2)

@@ -104,10 +104,16 @@ def schedules_of(
 
 
 @method(
-    "scheduled", domain="continuous", kind="decoding", title="schedules", exact=False, models=("masked",), order=5,
+    "scheduled",
+    domain="continuous",
+    kind="decoding",
+    title="schedules",
+    exact=False,
+    models=("masked",),
+    order=5,
     shown_at="annealing=anneal,lazy=lazy",
     about="the target alone with fewer denoising steps, a checkerboard or cached features",
-)  # fmt: skip
+)
 def scheduled(
     parts: MethodParts,
     head: int = 1,

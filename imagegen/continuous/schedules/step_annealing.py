@@ -50,8 +50,9 @@ class Annealing:
                 f"shape: expected one of {', '.join(get_args(Shape))}, got {self.shape!r}; use one of these"
             )
         if not 2 <= self.last <= self.first:
-            raise ValueError(f"last: expected 2 to {self.first} denoising steps, got {self.last}; use at most "
-                             f"first={self.first}")  # fmt: skip
+            raise ValueError(
+                f"last: expected 2 to {self.first} denoising steps, got {self.last}; use at most first={self.first}"
+            )
         if not 0 <= self.switch <= 1:
             raise ValueError(f"switch: expected a fraction from 0 to 1, got {self.switch}")
 
@@ -75,10 +76,16 @@ class Annealing:
 
 
 @method(
-    "anneal", domain="continuous", kind="schedule", title="annealed heads (DiSA)", exact=False, models=("masked",), order=0,
+    "anneal",
+    domain="continuous",
+    kind="schedule",
+    title="annealed heads (DiSA)",
+    exact=False,
+    models=("masked",),
+    order=0,
     about="fewer denoising steps for the later tokens of an image",
     paper="DiSA: Diffusion Step Annealing in Autoregressive Image Generation",
-)  # fmt: skip
+)
 def anneal(
     parts: MethodParts, first: int | None = None, last: int | None = None, shape: Shape = "linear", switch: float = 0.5
 ) -> Annealing:

@@ -33,12 +33,36 @@ def prefix_weights(p_child, q_child, p_live, nodes, i, RAGGED: tl.constexpr, TIN
 
 @triton.jit(do_not_specialize=["p_rows", "q_rows", "nodes"])
 def block_mass_kernel(
-    p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows,
-    p_child, q_child, p_at, p_live, p_part, nodes,
-    V: tl.constexpr, P_LOG: tl.constexpr, P_PICKED: tl.constexpr, Q_LOG: tl.constexpr, Q_PICKED: tl.constexpr,
-    RAGGED: tl.constexpr, NODES: tl.constexpr, WIDE: tl.constexpr, TINY: tl.constexpr, TILE: tl.constexpr,
+    p_p,
+    p_stats,
+    p_row,
+    p_s_batch,
+    p_s_row,
+    p_rows,
+    q_q,
+    q_stats,
+    q_row,
+    q_s_batch,
+    q_s_row,
+    q_rows,
+    p_child,
+    q_child,
+    p_at,
+    p_live,
+    p_part,
+    nodes,
+    V: tl.constexpr,
+    P_LOG: tl.constexpr,
+    P_PICKED: tl.constexpr,
+    Q_LOG: tl.constexpr,
+    Q_PICKED: tl.constexpr,
+    RAGGED: tl.constexpr,
+    NODES: tl.constexpr,
+    WIDE: tl.constexpr,
+    TINY: tl.constexpr,
+    TILE: tl.constexpr,
     SPAN: tl.constexpr,
-):  # fmt: skip
+):
     count = nodes - 1
     at, span, i = tl.cast(tl.program_id(0), tl.int64), tl.program_id(1), tl.arange(0, NODES)
     b, m = at // count, at % count
@@ -58,9 +82,20 @@ def block_mass_kernel(
 
 @triton.jit(do_not_specialize=["nodes", "spans"])
 def heights_kernel(
-    p_child, q_child, p_live, p_part, p_height, p_weight, p_followed, nodes, spans,
-    RAGGED: tl.constexpr, TINY: tl.constexpr, NODES: tl.constexpr, SPANS: tl.constexpr,
-):  # fmt: skip
+    p_child,
+    q_child,
+    p_live,
+    p_part,
+    p_height,
+    p_weight,
+    p_followed,
+    nodes,
+    spans,
+    RAGGED: tl.constexpr,
+    TINY: tl.constexpr,
+    NODES: tl.constexpr,
+    SPANS: tl.constexpr,
+):
     b = tl.cast(tl.program_id(0), tl.int64)
     i, span, first = tl.arange(0, NODES), tl.arange(0, SPANS), b * nodes
     weight = prefix_weights(p_child + first, q_child + first, p_live + first, nodes, i, RAGGED, TINY)
@@ -81,9 +116,17 @@ def heights_kernel(
 
 @triton.jit(do_not_specialize=["nodes"])
 def token_kernel(
-    p_child, q_child, p_live, p_threshold, p_one, p_followed, nodes,
-    RAGGED: tl.constexpr, TINY: tl.constexpr, NODES: tl.constexpr,
-):  # fmt: skip
+    p_child,
+    q_child,
+    p_live,
+    p_threshold,
+    p_one,
+    p_followed,
+    nodes,
+    RAGGED: tl.constexpr,
+    TINY: tl.constexpr,
+    NODES: tl.constexpr,
+):
     i, first = tl.arange(0, NODES), tl.cast(tl.program_id(0), tl.int64) * nodes
     inside = i < nodes
     share = tl.load(q_child + first + i, mask=inside, other=1.0)
@@ -102,10 +145,20 @@ def launch_token(child_p: Tensor, child_q: Tensor, live: Tensor | None) -> tuple
     batch, nodes = child_p.shape
     threshold, one, followed = child_p.new_empty(3, batch, nodes).unbind()
     launch(
-        token_kernel, (batch,), child_p.contiguous(), child_q.contiguous(),
-        child_p if live is None else live.contiguous(), threshold, one, followed, nodes,
-        RAGGED=live is not None, TINY=TINY, NODES=tile_of(nodes, 1 << 16), num_warps=1,
-    )  # fmt: skip
+        token_kernel,
+        (batch,),
+        child_p.contiguous(),
+        child_q.contiguous(),
+        child_p if live is None else live.contiguous(),
+        threshold,
+        one,
+        followed,
+        nodes,
+        RAGGED=live is not None,
+        TINY=TINY,
+        NODES=tile_of(nodes, 1 << 16),
+        num_warps=1,
+    )
     return threshold, one, followed
 
 
@@ -124,12 +177,37 @@ def launch_block(
     shared, rest = (child_p, child_q), {"RAGGED": live is not None, "TINY": TINY, "NODES": tile_of(nodes, 1 << 16)}
     flags = child_p if live is None else live
     launch(
-        block_mass_kernel, (batch * (nodes - 1), spans), *of_p, *of_q, *shared, row.contiguous(), flags, part, nodes,
-        V=size, P_LOG=p_log, P_PICKED=p_picked, Q_LOG=q_log, Q_PICKED=q_picked, WIDE=wide(p.dtype), TILE=tile_of(size),
-        SPAN=span, **rest,
-    )  # fmt: skip
+        block_mass_kernel,
+        (batch * (nodes - 1), spans),
+        *of_p,
+        *of_q,
+        *shared,
+        row.contiguous(),
+        flags,
+        part,
+        nodes,
+        V=size,
+        P_LOG=p_log,
+        P_PICKED=p_picked,
+        Q_LOG=q_log,
+        Q_PICKED=q_picked,
+        WIDE=wide(p.dtype),
+        TILE=tile_of(size),
+        SPAN=span,
+        **rest,
+    )
     launch(
-        heights_kernel, (batch,), *shared, flags, part, height, weight, followed, nodes, spans,
-        SPANS=tile_of(spans, 1 << 16), **rest,
-    )  # fmt: skip
+        heights_kernel,
+        (batch,),
+        *shared,
+        flags,
+        part,
+        height,
+        weight,
+        followed,
+        nodes,
+        spans,
+        SPANS=tile_of(spans, 1 << 16),
+        **rest,
+    )
     return height, weight, followed

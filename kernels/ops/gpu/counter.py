@@ -25,7 +25,14 @@ def launch_uniforms(seeds: Tensor, stream: int | Tensor, lanes: int) -> Tensor:
     tile = tile_of(lanes, 1024)
     counted = isinstance(stream, Tensor)
     launch(
-        uniforms_kernel, (len(seeds), ceil_div(lanes, tile)), seeds, 0 if counted else stream,
-        stream if counted else seeds, out, lanes, ON_DEVICE=counted, TILE=tile,
-    )  # fmt: skip
+        uniforms_kernel,
+        (len(seeds), ceil_div(lanes, tile)),
+        seeds,
+        0 if counted else stream,
+        stream if counted else seeds,
+        out,
+        lanes,
+        ON_DEVICE=counted,
+        TILE=tile,
+    )
     return out

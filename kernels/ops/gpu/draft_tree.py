@@ -12,10 +12,27 @@ from mmspec.kernels.gpu.launch import ceil_div, launch, tile_of
 
 @triton.jit(do_not_specialize=["nodes", "s_tree", "s_ancestor", "width"])
 def select_kernel(
-    p_threshold, p_uniform, p_parent, p_ancestor, p_rank, p_post, p_valid, p_path, p_depth, p_node, p_taken, p_count,
-    nodes, s_tree, s_ancestor, width,
-    DESCEND: tl.constexpr, RAGGED: tl.constexpr, NODES: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
+    p_threshold,
+    p_uniform,
+    p_parent,
+    p_ancestor,
+    p_rank,
+    p_post,
+    p_valid,
+    p_path,
+    p_depth,
+    p_node,
+    p_taken,
+    p_count,
+    nodes,
+    s_tree,
+    s_ancestor,
+    width,
+    DESCEND: tl.constexpr,
+    RAGGED: tl.constexpr,
+    NODES: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
     b = tl.cast(tl.program_id(0), tl.int64)
     i, j = tl.arange(0, NODES), tl.arange(0, NODES)
     o_i, o_j = b * nodes + i, b * nodes + j
@@ -58,9 +75,17 @@ def select_kernel(
 
 
 def launch_select(
-    threshold: Tensor, uniform: Tensor, parent: Tensor, ancestor: Tensor, sibling_rank: Tensor, post_rank: Tensor,
-    valid: Tensor | None, descend: bool, path: Tensor | None = None, depth: Tensor | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    threshold: Tensor,
+    uniform: Tensor,
+    parent: Tensor,
+    ancestor: Tensor,
+    sibling_rank: Tensor,
+    post_rank: Tensor,
+    valid: Tensor | None,
+    descend: bool,
+    path: Tensor | None = None,
+    depth: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the accepted node [B], its path [B, W] and its depth [B]; without a path the last two have no meaning."""
     batch, nodes = threshold.shape
     shared, device = ancestor.shape[0] == 1, threshold.device
@@ -70,12 +95,27 @@ def launch_select(
     accepted = torch.empty(batch, width, dtype=torch.int64, device=device)
     ints = [t.contiguous() for t in (parent, ancestor, sibling_rank, post_rank)]
     launch(
-        select_kernel, (batch,), threshold.contiguous(), uniform.contiguous(), *ints,
-        threshold if valid is None else valid.contiguous(), path.contiguous(),
-        (parent if depth is None else depth).contiguous(), node, accepted, count, nodes, 0 if shared else nodes,
-        0 if shared else nodes * nodes, width, DESCEND=descend, RAGGED=valid is not None, NODES=tile_of(nodes, 1 << 16),
-        WIDTH=tile_of(width, 1 << 16), num_warps=1 if nodes <= 32 else 4,  # a single warp has nothing to wait for
-    )  # fmt: skip
+        select_kernel,
+        (batch,),
+        threshold.contiguous(),
+        uniform.contiguous(),
+        *ints,
+        threshold if valid is None else valid.contiguous(),
+        path.contiguous(),
+        (parent if depth is None else depth).contiguous(),
+        node,
+        accepted,
+        count,
+        nodes,
+        0 if shared else nodes,
+        0 if shared else nodes * nodes,
+        width,
+        DESCEND=descend,
+        RAGGED=valid is not None,
+        NODES=tile_of(nodes, 1 << 16),
+        WIDTH=tile_of(width, 1 << 16),
+        num_warps=1 if nodes <= 32 else 4,  # a single warp has nothing to wait for
+    )
     return node, accepted, count
 
 
@@ -93,10 +133,26 @@ def move_row(p_pool, p_source, width, s_slot, SIZE: tl.constexpr, TILE: tl.const
 
 @triton.jit(do_not_specialize=["width", "rows", "heads"])
 def move_kernel(
-    p_key, p_value, p_length, p_source, width, rows, heads,
-    k_layer, k_row, k_head, k_slot, v_layer, v_row, v_head, v_slot,
-    KEY: tl.constexpr, VALUE: tl.constexpr, KEY_TILE: tl.constexpr, VALUE_TILE: tl.constexpr,
-):  # fmt: skip
+    p_key,
+    p_value,
+    p_length,
+    p_source,
+    width,
+    rows,
+    heads,
+    k_layer,
+    k_row,
+    k_head,
+    k_slot,
+    v_layer,
+    v_row,
+    v_head,
+    v_slot,
+    KEY: tl.constexpr,
+    VALUE: tl.constexpr,
+    KEY_TILE: tl.constexpr,
+    VALUE_TILE: tl.constexpr,
+):
     at = tl.cast(tl.program_id(0), tl.int64)
     layer, row, head = at // (rows * heads), at // heads % rows, at % heads
     start = tl.load(p_length + row)
@@ -109,10 +165,22 @@ def move_kernel(
 def launch_move(keys: Tensor, values: Tensor, length: Tensor, source: Tensor) -> None:
     layers, rows, heads = keys.shape[:3]
     launch(
-        move_kernel, (layers * rows * heads,), keys, values, length.contiguous(), source.contiguous(), source.shape[1],
-        rows, heads, *keys.stride()[:4], *values.stride()[:4], KEY=keys.shape[4], VALUE=values.shape[4],
-        KEY_TILE=tile_of(keys.shape[4], 1 << 16), VALUE_TILE=tile_of(values.shape[4], 1 << 16),
-    )  # fmt: skip
+        move_kernel,
+        (layers * rows * heads,),
+        keys,
+        values,
+        length.contiguous(),
+        source.contiguous(),
+        source.shape[1],
+        rows,
+        heads,
+        *keys.stride()[:4],
+        *values.stride()[:4],
+        KEY=keys.shape[4],
+        VALUE=values.shape[4],
+        KEY_TILE=tile_of(keys.shape[4], 1 << 16),
+        VALUE_TILE=tile_of(values.shape[4], 1 << 16),
+    )
 
 
 @triton.jit(do_not_specialize=["nodes", "width"])
@@ -129,7 +197,14 @@ def launch_take(states: Tensor, node: Tensor) -> Tensor:
     out = torch.empty(batch, width, *states.shape[2:], dtype=states.dtype, device=states.device)
     tile = tile_of(size)
     launch(
-        take_kernel, (batch * width, ceil_div(size, tile)), states, node.contiguous(), out, nodes, width,
-        SIZE=size, TILE=tile,
-    )  # fmt: skip
+        take_kernel,
+        (batch * width, ceil_div(size, tile)),
+        states,
+        node.contiguous(),
+        out,
+        nodes,
+        width,
+        SIZE=size,
+        TILE=tile,
+    )
     return out

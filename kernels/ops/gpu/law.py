@@ -17,9 +17,24 @@ from mmspec.kernels.log_law import LogLaw
 
 @triton.jit(do_not_specialize=["nodes", "rows"])
 def mass_at_kernel(
-    p_law, p_stats, p_row, s_batch, s_row, rows, p_at, s_at, p_token, s_token, p_out, nodes,
-    V: tl.constexpr, LOG: tl.constexpr, PICKED: tl.constexpr, WIDE: tl.constexpr, NODES: tl.constexpr,
-):  # fmt: skip
+    p_law,
+    p_stats,
+    p_row,
+    s_batch,
+    s_row,
+    rows,
+    p_at,
+    s_at,
+    p_token,
+    s_token,
+    p_out,
+    nodes,
+    V: tl.constexpr,
+    LOG: tl.constexpr,
+    PICKED: tl.constexpr,
+    WIDE: tl.constexpr,
+    NODES: tl.constexpr,
+):
     b = tl.cast(tl.program_id(0), tl.int64)
     node = tl.arange(0, NODES)
     inside = node < nodes
@@ -43,17 +58,39 @@ def launch_mass_at(law: Tensor | LogLaw, row: Tensor, token: Tensor) -> Tensor:
     batch, nodes = token.shape
     out = torch.empty(batch, nodes, dtype=law.dtype, device=token.device)
     launch(
-        mass_at_kernel, (batch,), *arguments, row, nodes if len(row) > 1 else 0, token, nodes, out, nodes,
-        V=law.shape[2], LOG=log, PICKED=picked, WIDE=wide(law.dtype), NODES=tile_of(nodes, 1 << 16),
-    )  # fmt: skip
+        mass_at_kernel,
+        (batch,),
+        *arguments,
+        row,
+        nodes if len(row) > 1 else 0,
+        token,
+        nodes,
+        out,
+        nodes,
+        V=law.shape[2],
+        LOG=log,
+        PICKED=picked,
+        WIDE=wide(law.dtype),
+        NODES=tile_of(nodes, 1 << 16),
+    )
     return out
 
 
 @triton.jit(do_not_specialize=["rows", "nodes"])
 def dense_kernel(
-    p_law, p_stats, p_row, s_batch, s_row, rows, p_out, nodes,
-    V: tl.constexpr, PICKED: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr,
-):  # fmt: skip
+    p_law,
+    p_stats,
+    p_row,
+    s_batch,
+    s_row,
+    rows,
+    p_out,
+    nodes,
+    V: tl.constexpr,
+    PICKED: tl.constexpr,
+    WIDE: tl.constexpr,
+    TILE: tl.constexpr,
+):
     node, tile = tl.cast(tl.program_id(0), tl.int64), tl.program_id(1)
     law, stat = law_row(p_law, p_stats, p_row, s_batch, s_row, rows, node // nodes, node % nodes, True, PICKED)
     o = tile * TILE + tl.arange(0, TILE)
@@ -65,17 +102,32 @@ def launch_dense(law: LogLaw) -> Tensor:
     batch, nodes, size = law.shape
     tile, out = tile_of(size), torch.empty(batch, nodes, size, dtype=law.dtype, device=law.device)
     launch(
-        dense_kernel, (batch * nodes, ceil_div(size, tile)), *arguments, out, nodes,
-        V=size, PICKED=picked, WIDE=wide(law.dtype), TILE=tile,
-    )  # fmt: skip
+        dense_kernel,
+        (batch * nodes, ceil_div(size, tile)),
+        *arguments,
+        out,
+        nodes,
+        V=size,
+        PICKED=picked,
+        WIDE=wide(law.dtype),
+        TILE=tile,
+    )
     return out
 
 
 @triton.jit
 def span_stats(
-    p_row, inverse, floor, start, V: tl.constexpr, BEST: tl.constexpr, SUM: tl.constexpr, WIDE: tl.constexpr,
-    TILE: tl.constexpr, SPAN: tl.constexpr,
-):  # fmt: skip
+    p_row,
+    inverse,
+    floor,
+    start,
+    V: tl.constexpr,
+    BEST: tl.constexpr,
+    SUM: tl.constexpr,
+    WIDE: tl.constexpr,
+    TILE: tl.constexpr,
+    SPAN: tl.constexpr,
+):
     """Return a span's largest score, its lowest id (`BEST`), and the sum of exponentials relative to it (`SUM`)."""
     o = start + tl.arange(0, TILE)
     score = tl.load(p_row + o, mask=o < V, other=float("-inf")).to(WIDE) * inverse
@@ -114,10 +166,22 @@ def row_sum(p_part, row, spans, SPANS: tl.constexpr):
 
 @triton.jit(do_not_specialize=["rows"])
 def row_stats_kernel(
-    p_scores, s_batch, s_row, p_inverse, p_floor, p_part, p_best, rows,
-    V: tl.constexpr, SCALED: tl.constexpr, CUT: tl.constexpr, SUM: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr,
+    p_scores,
+    s_batch,
+    s_row,
+    p_inverse,
+    p_floor,
+    p_part,
+    p_best,
+    rows,
+    V: tl.constexpr,
+    SCALED: tl.constexpr,
+    CUT: tl.constexpr,
+    SUM: tl.constexpr,
+    WIDE: tl.constexpr,
+    TILE: tl.constexpr,
     SPAN: tl.constexpr,
-):  # fmt: skip
+):
     row, span = tl.cast(tl.program_id(0), tl.int64), tl.program_id(1)
     b = row // rows
     inverse = tl.load(p_inverse + b).to(WIDE) if SCALED else tl.full((), 1.0, WIDE)
@@ -142,9 +206,20 @@ def row_winner(p_part, p_best, row, spans, SPANS: tl.constexpr):
 
 @triton.jit(do_not_specialize=["rows", "spans"])
 def row_stats_end_kernel(
-    p_part, p_part_best, p_inverse, p_floor, p_stats, p_top, p_best, rows, spans,
-    SCALED: tl.constexpr, CUT: tl.constexpr, WIDE: tl.constexpr, SPANS: tl.constexpr,
-):  # fmt: skip
+    p_part,
+    p_part_best,
+    p_inverse,
+    p_floor,
+    p_stats,
+    p_top,
+    p_best,
+    rows,
+    spans,
+    SCALED: tl.constexpr,
+    CUT: tl.constexpr,
+    WIDE: tl.constexpr,
+    SPANS: tl.constexpr,
+):
     row = tl.cast(tl.program_id(0), tl.int64)
     top, lse = row_sum(p_part, row, spans, SPANS)
     stats = p_stats + row * 3
@@ -157,9 +232,19 @@ def row_stats_end_kernel(
 
 @triton.jit(do_not_specialize=["rows", "spans", "s_parent"])
 def match_end_kernel(
-    p_part, p_part_best, p_value, p_parent, s_parent, p_live, p_best, p_hit, rows, spans,
-    RAGGED: tl.constexpr, SPANS: tl.constexpr,
-):  # fmt: skip
+    p_part,
+    p_part_best,
+    p_value,
+    p_parent,
+    s_parent,
+    p_live,
+    p_best,
+    p_hit,
+    rows,
+    spans,
+    RAGGED: tl.constexpr,
+    SPANS: tl.constexpr,
+):
     row = tl.cast(tl.program_id(0), tl.int64)
     b, m = row // rows, row % rows
     tl.store(p_best + row, row_winner(p_part, p_part_best, row, spans, SPANS))
@@ -175,16 +260,26 @@ def launch_best_match(scores: Tensor, value: Tensor, parent: Tensor, live: Tenso
     batch, rows = value.shape
     best, hit = torch.empty_like(value), torch.empty(batch, rows, dtype=torch.float32, device=value.device)
     launch(
-        match_end_kernel, (batch * rows,), part, ids, value.contiguous(), parent.contiguous(),
-        0 if len(parent) == 1 else rows, value if live is None else live.contiguous(), best, hit, rows, spans,
-        RAGGED=live is not None, SPANS=tile_of(spans, 1 << 16), num_warps=1,
-    )  # fmt: skip
+        match_end_kernel,
+        (batch * rows,),
+        part,
+        ids,
+        value.contiguous(),
+        parent.contiguous(),
+        0 if len(parent) == 1 else rows,
+        value if live is None else live.contiguous(),
+        best,
+        hit,
+        rows,
+        spans,
+        RAGGED=live is not None,
+        SPANS=tile_of(spans, 1 << 16),
+        num_warps=1,
+    )
     return best, hit
 
 
-def _span_stats(
-    scores: Tensor, inverse: Tensor | None, floor: Tensor | None, sums: bool
-) -> tuple[Tensor, Tensor, int]:  # fmt: skip
+def _span_stats(scores: Tensor, inverse: Tensor | None, floor: Tensor | None, sums: bool) -> tuple[Tensor, Tensor, int]:
     """Return every span's largest score and sum, the id of the former, and the number of spans in a row."""
     batch, rows, size = scores.shape
     dtype, device, span = wide_of(scores.dtype), scores.device, span_of(size, batch * rows)
@@ -192,10 +287,23 @@ def _span_stats(
     part = torch.empty(batch, rows, spans, 2, dtype=dtype, device=device)
     best = torch.empty(batch, rows, spans, dtype=torch.int64, device=device)
     launch(
-        row_stats_kernel, (batch * rows, spans), scores, *scores.stride()[:2], scores if inverse is None else inverse,
-        scores if floor is None else floor, part, best, rows, V=size, TILE=tile_of(size), SPAN=span,
-        SCALED=inverse is not None, CUT=floor is not None, SUM=sums, WIDE=wide(dtype),
-    )  # fmt: skip
+        row_stats_kernel,
+        (batch * rows, spans),
+        scores,
+        *scores.stride()[:2],
+        scores if inverse is None else inverse,
+        scores if floor is None else floor,
+        part,
+        best,
+        rows,
+        V=size,
+        TILE=tile_of(size),
+        SPAN=span,
+        SCALED=inverse is not None,
+        CUT=floor is not None,
+        SUM=sums,
+        WIDE=wide(dtype),
+    )
     return part, best, spans
 
 
@@ -208,8 +316,21 @@ def launch_row_stats(scores: Tensor, inverse: Tensor | None, floor: Tensor | Non
     stats, top = torch.empty(batch, rows, 3, **new), torch.empty(batch, rows, **new)
     best = torch.empty(batch, rows, dtype=torch.int64, device=scores.device)
     launch(
-        row_stats_end_kernel, (batch * rows,), part, ids, scores if inverse is None else inverse,
-        scores if floor is None else floor, stats, top, best, rows, spans, SCALED=inverse is not None,
-        CUT=floor is not None, WIDE=wide(stats.dtype), SPANS=tile_of(spans, 1 << 16), num_warps=1,
-    )  # fmt: skip
+        row_stats_end_kernel,
+        (batch * rows,),
+        part,
+        ids,
+        scores if inverse is None else inverse,
+        scores if floor is None else floor,
+        stats,
+        top,
+        best,
+        rows,
+        spans,
+        SCALED=inverse is not None,
+        CUT=floor is not None,
+        WIDE=wide(stats.dtype),
+        SPANS=tile_of(spans, 1 << 16),
+        num_warps=1,
+    )
     return stats, top, best

@@ -15,9 +15,20 @@ from mmspec.kernels.log_law import LogLaw
 
 @triton.jit(do_not_specialize=["p_rows", "q_rows"])
 def pair_stats_kernel(
-    p_p, p_s_batch, p_s_row, p_rows, q_q, q_s_batch, q_s_row, q_rows, p_part,
-    V: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr,
-):  # fmt: skip
+    p_p,
+    p_s_batch,
+    p_s_row,
+    p_rows,
+    q_q,
+    q_s_batch,
+    q_s_row,
+    q_rows,
+    p_part,
+    V: tl.constexpr,
+    WIDE: tl.constexpr,
+    TILE: tl.constexpr,
+    SPAN: tl.constexpr,
+):
     row, span = tl.cast(tl.program_id(0), tl.int64), tl.program_id(1)
     rows = p_rows + q_rows
     b, r = row // rows, row % rows
@@ -44,10 +55,31 @@ def store_stats(p_stats, lse):
 
 @triton.jit(do_not_specialize=["p_rows", "q_rows", "s_parent", "spans"])
 def pair_end_kernel(
-    p_p, p_s_batch, p_s_row, p_rows, q_q, q_s_batch, q_s_row, q_rows, p_part, p_parent, s_parent, p_row, p_value,
-    p_stats, q_stats, p_child, q_child, p_token, p_clamped, p_origin, spans,
-    V: tl.constexpr, WIDE: tl.constexpr, SPANS: tl.constexpr,
-):  # fmt: skip
+    p_p,
+    p_s_batch,
+    p_s_row,
+    p_rows,
+    q_q,
+    q_s_batch,
+    q_s_row,
+    q_rows,
+    p_part,
+    p_parent,
+    s_parent,
+    p_row,
+    p_value,
+    p_stats,
+    q_stats,
+    p_child,
+    q_child,
+    p_token,
+    p_clamped,
+    p_origin,
+    spans,
+    V: tl.constexpr,
+    WIDE: tl.constexpr,
+    SPANS: tl.constexpr,
+):
     b, i = tl.cast(tl.program_id(0), tl.int64), tl.cast(tl.program_id(1), tl.int64)
     first = b * (p_rows + q_rows)
     if i < q_rows:
@@ -92,8 +124,24 @@ def launch_pair(target: Tensor, drafter: Tensor, parent: Tensor, row: Tensor, va
     token, origin = torch.empty(2, batch, nodes, dtype=torch.int64, device=device).unbind()
     clamped = torch.empty(nodes, dtype=torch.int64, device=device)
     launch(
-        pair_end_kernel, (batch, max(nodes, rows)), *shared, parent.contiguous(), 0 if len(parent) == 1 else nodes,
-        row.contiguous(), value.contiguous(), p_stats, q_stats, child_p, child_q, token, clamped, origin, spans,
-        V=size, WIDE=wide(dtype), SPANS=tile_of(spans, 1 << 16), num_warps=1,
-    )  # fmt: skip
+        pair_end_kernel,
+        (batch, max(nodes, rows)),
+        *shared,
+        parent.contiguous(),
+        0 if len(parent) == 1 else nodes,
+        row.contiguous(),
+        value.contiguous(),
+        p_stats,
+        q_stats,
+        child_p,
+        child_q,
+        token,
+        clamped,
+        origin,
+        spans,
+        V=size,
+        WIDE=wide(dtype),
+        SPANS=tile_of(spans, 1 << 16),
+        num_warps=1,
+    )
     return LogLaw(target, p_stats), LogLaw(drafter, q_stats), child_p, child_q, token, clamped, origin

@@ -13,9 +13,19 @@ from mmspec.kernels.log_law import TINY, LogLaw
 
 @triton.jit(do_not_specialize=["nodes", "codes"])
 def borrowed_kernel(
-    p_law, s_batch, s_row, p_token, p_table, s_table, p_budget, p_out, nodes, codes,
-    WIDTH: tl.constexpr, TILE: tl.constexpr,
-):  # fmt: skip
+    p_law,
+    s_batch,
+    s_row,
+    p_token,
+    p_table,
+    s_table,
+    p_budget,
+    p_out,
+    nodes,
+    codes,
+    WIDTH: tl.constexpr,
+    TILE: tl.constexpr,
+):
     at = tl.cast(tl.program_id(0), tl.int64)
     law = p_law + at // nodes * s_batch + at % nodes * s_row
     token = tl.load(p_token + at)
@@ -31,20 +41,60 @@ def borrowed_kernel(
 def launch_borrowed(law: Tensor, token: Tensor, table: Tensor, budget: Tensor) -> Tensor:
     out = torch.empty(token.shape, dtype=law.dtype, device=law.device)
     launch(
-        borrowed_kernel, (token.numel(),), law, *law.stride()[:2], token.contiguous(), table, table.stride(0),
-        budget.contiguous(), out, token.shape[1], len(table), WIDTH=table.shape[1], TILE=tile_of(table.shape[1], 1 << 16),
-    )  # fmt: skip
+        borrowed_kernel,
+        (token.numel(),),
+        law,
+        *law.stride()[:2],
+        token.contiguous(),
+        table,
+        table.stride(0),
+        budget.contiguous(),
+        out,
+        token.shape[1],
+        len(table),
+        WIDTH=table.shape[1],
+        TILE=tile_of(table.shape[1], 1 << 16),
+    )
     return out
 
 
 @triton.jit(do_not_specialize=["p_rows", "q_rows", "nodes", "codes", "constant", "factor"])
 def borrowing_kernel(
-    p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows,
-    p_at, p_token, p_exact, p_table, s_table, p_live, p_out, nodes, codes, constant, factor,
-    V: tl.constexpr, P_LOG: tl.constexpr, P_PICKED: tl.constexpr, Q_LOG: tl.constexpr, Q_PICKED: tl.constexpr,
-    SHARED: tl.constexpr, RAGGED: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr, TINY: tl.constexpr,
+    p_p,
+    p_stats,
+    p_row,
+    p_s_batch,
+    p_s_row,
+    p_rows,
+    q_q,
+    q_stats,
+    q_row,
+    q_s_batch,
+    q_s_row,
+    q_rows,
+    p_at,
+    p_token,
+    p_exact,
+    p_table,
+    s_table,
+    p_live,
+    p_out,
+    nodes,
+    codes,
+    constant,
+    factor,
+    V: tl.constexpr,
+    P_LOG: tl.constexpr,
+    P_PICKED: tl.constexpr,
+    Q_LOG: tl.constexpr,
+    Q_PICKED: tl.constexpr,
+    SHARED: tl.constexpr,
+    RAGGED: tl.constexpr,
+    WIDTH: tl.constexpr,
+    WIDE: tl.constexpr,
+    TINY: tl.constexpr,
     TILE: tl.constexpr,
-):  # fmt: skip
+):
     at = tl.cast(tl.program_id(0), tl.int64)
     b, parent = at // nodes, tl.maximum(at % nodes - 1, 0)
     token = tl.minimum(tl.maximum(tl.load(p_token + at), 0), V - 1)
@@ -68,19 +118,45 @@ def borrowing_kernel(
 
 
 def launch_borrowing(
-    p: Tensor | LogLaw, q: Tensor | LogLaw | None, row: Tensor, token: Tensor, exact: Tensor, table: Tensor,
-    budget: tuple[float, float], live: Tensor | None,
-) -> Tensor:  # fmt: skip
+    p: Tensor | LogLaw,
+    q: Tensor | LogLaw | None,
+    row: Tensor,
+    token: Tensor,
+    exact: Tensor,
+    table: Tensor,
+    budget: tuple[float, float],
+    live: Tensor | None,
+) -> Tensor:
     of_p, (p_log, p_picked) = law_arguments(p)
     of_q, (q_log, q_picked) = law_arguments(p if q is None else q)
     out, exact = torch.empty(token.shape, dtype=exact.dtype, device=exact.device), exact.contiguous()
     launch(
-        borrowing_kernel, (token.numel(),), *of_p, *of_q, row.contiguous(), token.contiguous(), exact, table,
-        table.stride(0), exact if live is None else live.contiguous(), out, token.shape[1], len(table), *budget,
-        V=p.shape[2], P_LOG=p_log, P_PICKED=p_picked, Q_LOG=q_log, Q_PICKED=q_picked, SHARED=q is not None,
-        RAGGED=live is not None, WIDTH=table.shape[1], WIDE=wide(exact.dtype), TINY=TINY,
+        borrowing_kernel,
+        (token.numel(),),
+        *of_p,
+        *of_q,
+        row.contiguous(),
+        token.contiguous(),
+        exact,
+        table,
+        table.stride(0),
+        exact if live is None else live.contiguous(),
+        out,
+        token.shape[1],
+        len(table),
+        *budget,
+        V=p.shape[2],
+        P_LOG=p_log,
+        P_PICKED=p_picked,
+        Q_LOG=q_log,
+        Q_PICKED=q_picked,
+        SHARED=q is not None,
+        RAGGED=live is not None,
+        WIDTH=table.shape[1],
+        WIDE=wide(exact.dtype),
+        TINY=TINY,
         TILE=tile_of(table.shape[1], 1 << 16),
-    )  # fmt: skip
+    )
     return out
 
 
@@ -117,7 +193,7 @@ def next_above(law, last, here, V: tl.constexpr, TILE: tl.constexpr):
 @triton.jit(do_not_specialize=["nodes", "below", "above"])
 def window_kernel(
     p_law, s_batch, s_row, p_token, p_member, p_mass, nodes, below, above, V: tl.constexpr, TILE: tl.constexpr
-):  # fmt: skip
+):
     at = tl.cast(tl.program_id(0), tl.int64)
     law = p_law + at // nodes * s_batch + at % nodes * s_row
     token = tl.load(p_token + at)
@@ -139,9 +215,19 @@ def launch_window(p: Tensor, token: Tensor, below: int, above: int) -> tuple[Ten
     member = torch.empty(shape, dtype=torch.int64, device=p.device)
     mass = torch.empty(shape, dtype=p.dtype, device=p.device)
     launch(
-        window_kernel, (token.numel(),), p, *p.stride()[:2], token.contiguous(), member, mass, token.shape[1],
-        below, above, V=p.shape[2], TILE=tile_of(p.shape[2]),
-    )  # fmt: skip
+        window_kernel,
+        (token.numel(),),
+        p,
+        *p.stride()[:2],
+        token.contiguous(),
+        member,
+        mass,
+        token.shape[1],
+        below,
+        above,
+        V=p.shape[2],
+        TILE=tile_of(p.shape[2]),
+    )
     return member, mass
 
 
@@ -159,7 +245,16 @@ def pooled_kernel(p_law, s_batch, s_row, p_token, p_member, p_inside, p_out, nod
 def launch_pooled(law: Tensor, token: Tensor, member: Tensor, inside: Tensor) -> Tensor:
     out = torch.empty(token.shape, dtype=law.dtype, device=law.device)
     launch(
-        pooled_kernel, (token.numel(),), law, *law.stride()[:2], token.contiguous(), member.contiguous(),
-        inside.contiguous(), out, token.shape[1], member.shape[2], TILE=tile_of(member.shape[2], 1 << 16),
-    )  # fmt: skip
+        pooled_kernel,
+        (token.numel(),),
+        law,
+        *law.stride()[:2],
+        token.contiguous(),
+        member.contiguous(),
+        inside.contiguous(),
+        out,
+        token.shape[1],
+        member.shape[2],
+        TILE=tile_of(member.shape[2], 1 << 16),
+    )
     return out

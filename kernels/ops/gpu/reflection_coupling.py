@@ -36,8 +36,16 @@ def log_ratio_kernel(
 
 @triton.jit
 def reflect_point_kernel(
-    p_value, p_draft, p_mean, p_scale, p_out, SIZE: tl.constexpr, EACH: tl.constexpr, TINY: tl.constexpr, TILE: tl.constexpr
-):  # fmt: skip
+    p_value,
+    p_draft,
+    p_mean,
+    p_scale,
+    p_out,
+    SIZE: tl.constexpr,
+    EACH: tl.constexpr,
+    TINY: tl.constexpr,
+    TILE: tl.constexpr,
+):
     row = tl.cast(tl.program_id(0), tl.int64)
     across = tl.zeros((TILE,), dtype=p_out.dtype.element_ty)
     square = tl.zeros((TILE,), dtype=p_out.dtype.element_ty)
@@ -64,9 +72,18 @@ def launch_reflect_point(value: Tensor, draft_mean: Tensor, mean: Tensor, scale:
     x, mq, mp, s = _aligned(value, draft_mean, mean, scale)
     out, size = torch.empty_like(x), x.shape[1]
     launch(
-        reflect_point_kernel, (len(x),), x, mq, mp, s, out,
-        SIZE=size, EACH=s.shape[1] == size, TINY=TINY, TILE=tile_of(size, 1024),
-    )  # fmt: skip
+        reflect_point_kernel,
+        (len(x),),
+        x,
+        mq,
+        mp,
+        s,
+        out,
+        SIZE=size,
+        EACH=s.shape[1] == size,
+        TINY=TINY,
+        TILE=tile_of(size, 1024),
+    )
     return out.view(torch.broadcast_shapes(value.shape, draft_mean.shape, mean.shape))
 
 

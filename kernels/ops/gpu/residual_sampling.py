@@ -53,12 +53,44 @@ def exponential(p_uniform, p_seed, stream, b, o, V: tl.constexpr, GIVEN: tl.cons
 
 @triton.jit(do_not_specialize=["stream", "p_rows", "q_rows", "nodes"])
 def race_kernel(
-    p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows,
-    p_node, p_q_row, p_alpha, p_beta, p_token, p_remove, p_seed, stream, p_stream, p_uniform, p_pace, p_mass, p_id, nodes,
-    V: tl.constexpr, P_LOG: tl.constexpr, P_PICKED: tl.constexpr, Q_LOG: tl.constexpr, Q_PICKED: tl.constexpr,
-    FORM: tl.constexpr, RAGGED: tl.constexpr, GIVEN: tl.constexpr, COUNTED: tl.constexpr,
-    WIDE: tl.constexpr, TILE: tl.constexpr,
-):  # fmt: skip
+    p_p,
+    p_stats,
+    p_row,
+    p_s_batch,
+    p_s_row,
+    p_rows,
+    q_q,
+    q_stats,
+    q_row,
+    q_s_batch,
+    q_s_row,
+    q_rows,
+    p_node,
+    p_q_row,
+    p_alpha,
+    p_beta,
+    p_token,
+    p_remove,
+    p_seed,
+    stream,
+    p_stream,
+    p_uniform,
+    p_pace,
+    p_mass,
+    p_id,
+    nodes,
+    V: tl.constexpr,
+    P_LOG: tl.constexpr,
+    P_PICKED: tl.constexpr,
+    Q_LOG: tl.constexpr,
+    Q_PICKED: tl.constexpr,
+    FORM: tl.constexpr,
+    RAGGED: tl.constexpr,
+    GIVEN: tl.constexpr,
+    COUNTED: tl.constexpr,
+    WIDE: tl.constexpr,
+    TILE: tl.constexpr,
+):
     b, tile = tl.cast(tl.program_id(0), tl.int64), tl.program_id(1)
     o = tile * TILE + tl.arange(0, TILE)
     node = tl.load(p_node + b)
@@ -119,11 +151,31 @@ def launch_residual_sample(
     out, counted = torch.empty(batch, dtype=torch.int64, device=device), isinstance(stream, Tensor)
     rest = (residual.q_row, residual.alpha, residual.beta, residual.token, residual.remove)
     launch(
-        race_kernel, (batch, tiles), *of_p, *of_q, node, *(node if t is None else t.contiguous() for t in rest), seeds,
-        0 if counted else stream, stream if counted else seeds, seeds if uniform is None else uniform.contiguous(),
-        pace, mass, ids, nodes, V=size, P_LOG=p_log, P_PICKED=p_picked, Q_LOG=q_log, Q_PICKED=q_picked,
-        FORM=FORMS[residual.form], RAGGED=residual.remove is not None, GIVEN=uniform is not None, COUNTED=counted,
-        WIDE=wide(p.dtype), TILE=tile,
-    )  # fmt: skip
+        race_kernel,
+        (batch, tiles),
+        *of_p,
+        *of_q,
+        node,
+        *(node if t is None else t.contiguous() for t in rest),
+        seeds,
+        0 if counted else stream,
+        stream if counted else seeds,
+        seeds if uniform is None else uniform.contiguous(),
+        pace,
+        mass,
+        ids,
+        nodes,
+        V=size,
+        P_LOG=p_log,
+        P_PICKED=p_picked,
+        Q_LOG=q_log,
+        Q_PICKED=q_picked,
+        FORM=FORMS[residual.form],
+        RAGGED=residual.remove is not None,
+        GIVEN=uniform is not None,
+        COUNTED=counted,
+        WIDE=wide(p.dtype),
+        TILE=tile,
+    )
     launch(race_end_kernel, (batch,), pace, mass, ids, out, tiles, TILES=tile_of(tiles, 1 << 16), V=size, num_warps=1)
     return out

@@ -30,10 +30,22 @@ from mmspec.kernels.gpu.pivots import (
 
 @triton.jit(do_not_specialize=["rows"])
 def coarse_kernel(
-    p_scores, s_batch, s_row, p_inverse, p_floor, p_part, p_end, rows,
-    V: tl.constexpr, SCALED: tl.constexpr, CUT: tl.constexpr, BY_K: tl.constexpr, WIDE: tl.constexpr,
-    TILE: tl.constexpr, SPAN: tl.constexpr,
-):  # fmt: skip
+    p_scores,
+    s_batch,
+    s_row,
+    p_inverse,
+    p_floor,
+    p_part,
+    p_end,
+    rows,
+    V: tl.constexpr,
+    SCALED: tl.constexpr,
+    CUT: tl.constexpr,
+    BY_K: tl.constexpr,
+    WIDE: tl.constexpr,
+    TILE: tl.constexpr,
+    SPAN: tl.constexpr,
+):
     row, span = tl.program_id(0), tl.program_id(1)
     b, m = tl.cast(row // rows, tl.int64), tl.cast(row % rows, tl.int64)
     p_row, p_inverse, p_floor = p_scores + b * s_batch + m * s_row, p_inverse + b, p_floor + row
@@ -57,10 +69,26 @@ def coarse_kernel(
 
 @triton.jit(do_not_specialize=["rows", "amount", "spans"])
 def fine_kernel(
-    p_scores, s_batch, s_row, p_inverse, p_floor, p_part, p_end, p_fine, rows, amount, spans,
-    V: tl.constexpr, SCALED: tl.constexpr, CUT: tl.constexpr, BY_K: tl.constexpr, WIDE: tl.constexpr,
-    TILE: tl.constexpr, SPAN: tl.constexpr, SPANS: tl.constexpr,
-):  # fmt: skip
+    p_scores,
+    s_batch,
+    s_row,
+    p_inverse,
+    p_floor,
+    p_part,
+    p_end,
+    p_fine,
+    rows,
+    amount,
+    spans,
+    V: tl.constexpr,
+    SCALED: tl.constexpr,
+    CUT: tl.constexpr,
+    BY_K: tl.constexpr,
+    WIDE: tl.constexpr,
+    TILE: tl.constexpr,
+    SPAN: tl.constexpr,
+    SPANS: tl.constexpr,
+):
     row, span = tl.cast(tl.program_id(0), tl.int64), tl.program_id(1)
     p_row, first = p_scores + row // rows * s_batch + row % rows * s_row, row * spans
     top, least, _, low, high = coarse_bounds(p_part + first * PIVOTS, p_end + first * 2, amount, spans, BY_K, SPANS)
@@ -76,10 +104,28 @@ def fine_kernel(
 
 @triton.jit(do_not_specialize=["rows", "amount", "spans"])
 def list_kernel(
-    p_scores, s_batch, s_row, p_inverse, p_floor, p_part, p_end, p_fine, p_list, p_count, rows, amount, spans,
-    V: tl.constexpr, SCALED: tl.constexpr, CUT: tl.constexpr, BY_K: tl.constexpr, WIDE: tl.constexpr,
-    TILE: tl.constexpr, SPAN: tl.constexpr, SPANS: tl.constexpr,
-):  # fmt: skip
+    p_scores,
+    s_batch,
+    s_row,
+    p_inverse,
+    p_floor,
+    p_part,
+    p_end,
+    p_fine,
+    p_list,
+    p_count,
+    rows,
+    amount,
+    spans,
+    V: tl.constexpr,
+    SCALED: tl.constexpr,
+    CUT: tl.constexpr,
+    BY_K: tl.constexpr,
+    WIDE: tl.constexpr,
+    TILE: tl.constexpr,
+    SPAN: tl.constexpr,
+    SPANS: tl.constexpr,
+):
     """List the scores of a span in the interval, in the order of the vocabulary."""
     row, span = tl.cast(tl.program_id(0), tl.int64), tl.program_id(1)
     p_row, first = p_scores + row // rows * s_batch + row % rows * s_row, row * spans
@@ -97,9 +143,19 @@ def list_kernel(
 
 @triton.jit(do_not_specialize=["amount", "spans"])
 def cut_kernel(
-    p_part, p_end, p_fine, p_list, p_count, p_out, amount, spans,
-    BY_K: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr, SPANS: tl.constexpr,
-):  # fmt: skip
+    p_part,
+    p_end,
+    p_fine,
+    p_list,
+    p_count,
+    p_out,
+    amount,
+    spans,
+    BY_K: tl.constexpr,
+    TILE: tl.constexpr,
+    SPAN: tl.constexpr,
+    SPANS: tl.constexpr,
+):
     """Find the largest key c for which the measure of keys above c exceeds the bound; the cut is the next key."""
     row, span = tl.cast(tl.program_id(0), tl.int64), tl.arange(0, SPANS)
     first, o, j = row * spans, tl.arange(0, TILE), tl.arange(0, PIVOTS)
@@ -156,9 +212,13 @@ def _cut(scores: Tensor, by_k: bool, amount: float, inverse: Tensor | None, insi
         torch.empty(batch, rows, dtype=dtype, device=device),
     )
     shared = (
-        scores, *scores.stride()[:2], scores if inverse is None else inverse.contiguous(),
-        scores if inside is None else inside, part, end,
-    )  # fmt: skip
+        scores,
+        *scores.stride()[:2],
+        scores if inverse is None else inverse.contiguous(),
+        scores if inside is None else inside,
+        part,
+        end,
+    )
     forms = {"V": size, "SCALED": inverse is not None, "CUT": inside is not None, "WIDE": wide(dtype), "SPAN": span}
     sizes, wanted = {"BY_K": by_k, "SPANS": tile_of(spans, 1 << 16)}, (amount, spans)
     launch(coarse_kernel, (every, spans), *shared, rows, BY_K=by_k, TILE=tile, num_warps=8, maxnreg=128, **forms)
@@ -195,7 +255,14 @@ def launch_mask(scores: Tensor, floor: Tensor) -> Tensor:
     rows, size = scores.shape
     out, tile = scores.new_empty(rows, size), tile_of(size)
     launch(
-        mask_kernel, (rows, ceil_div(size, tile)), scores, scores.stride(0), floor, out,
-        V=size, WIDE=wide(floor.dtype), TILE=tile,
-    )  # fmt: skip
+        mask_kernel,
+        (rows, ceil_div(size, tile)),
+        scores,
+        scores.stride(0),
+        floor,
+        out,
+        V=size,
+        WIDE=wide(floor.dtype),
+        TILE=tile,
+    )
     return out

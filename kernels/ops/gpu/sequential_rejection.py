@@ -24,11 +24,31 @@ def child_at(p_child, p_live, rank, nodes, RAGGED: tl.constexpr):
 
 @triton.jit(do_not_specialize=["q_rows", "s_child", "nodes", "count", "ranks"])
 def mass_left_kernel(
-    q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows, p_at, p_token, p_child, s_child, p_live, p_node, p_left,
-    nodes, count, ranks,
-    V: tl.constexpr, Q_LOG: tl.constexpr, Q_PICKED: tl.constexpr, RAGGED: tl.constexpr, WIDE: tl.constexpr,
-    RANKS: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr,
-):  # fmt: skip
+    q_q,
+    q_stats,
+    q_row,
+    q_s_batch,
+    q_s_row,
+    q_rows,
+    p_at,
+    p_token,
+    p_child,
+    s_child,
+    p_live,
+    p_node,
+    p_left,
+    nodes,
+    count,
+    ranks,
+    V: tl.constexpr,
+    Q_LOG: tl.constexpr,
+    Q_PICKED: tl.constexpr,
+    RAGGED: tl.constexpr,
+    WIDE: tl.constexpr,
+    RANKS: tl.constexpr,
+    TILE: tl.constexpr,
+    SPAN: tl.constexpr,
+):
     """Sum the mass of q in a span before each rank, without the tokens of earlier ranks."""
     at, span = tl.program_id(0), tl.program_id(1)
     b, m = tl.cast(at // count, tl.int64), tl.load(p_node + at % count)
@@ -61,13 +81,51 @@ def scale_of(
 
 @triton.jit(do_not_specialize=["p_rows", "q_rows", "s_tree", "nodes", "count", "ranks", "step", "per_rank", "spans"])
 def reject_kernel(
-    p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows,
-    p_at, p_px, p_qx, p_child, p_first, s_tree, p_live, p_ready, p_left, p_state, p_part, p_out,
-    nodes, count, ranks, step, per_rank, spans,
-    V: tl.constexpr, P_LOG: tl.constexpr, P_PICKED: tl.constexpr, Q_LOG: tl.constexpr, Q_PICKED: tl.constexpr,
-    RAGGED: tl.constexpr, LEFT: tl.constexpr, POST: tl.constexpr, SHARED: tl.constexpr, WIDE: tl.constexpr,
-    TINY: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr, SPANS: tl.constexpr,
-):  # fmt: skip
+    p_p,
+    p_stats,
+    p_row,
+    p_s_batch,
+    p_s_row,
+    p_rows,
+    q_q,
+    q_stats,
+    q_row,
+    q_s_batch,
+    q_s_row,
+    q_rows,
+    p_at,
+    p_px,
+    p_qx,
+    p_child,
+    p_first,
+    s_tree,
+    p_live,
+    p_ready,
+    p_left,
+    p_state,
+    p_part,
+    p_out,
+    nodes,
+    count,
+    ranks,
+    step,
+    per_rank,
+    spans,
+    V: tl.constexpr,
+    P_LOG: tl.constexpr,
+    P_PICKED: tl.constexpr,
+    Q_LOG: tl.constexpr,
+    Q_PICKED: tl.constexpr,
+    RAGGED: tl.constexpr,
+    LEFT: tl.constexpr,
+    POST: tl.constexpr,
+    SHARED: tl.constexpr,
+    WIDE: tl.constexpr,
+    TINY: tl.constexpr,
+    TILE: tl.constexpr,
+    SPAN: tl.constexpr,
+    SPANS: tl.constexpr,
+):
     at, span = tl.program_id(0), tl.program_id(1)
     b, o_ready = tl.cast(at // count, tl.int64), at % count
     m, p_live = tl.load(p_ready + o_ready), p_live + b * nodes
@@ -153,9 +211,17 @@ def reject_kernel(
 
 
 def launch_reject_tree(
-    p: Tensor | LogLaw, q: Tensor | LogLaw, row: Tensor, child_p: Tensor, child_q: Tensor, token: Tensor,
-    order: RejectionOrder, live: Tensor | None, post: bool, replacement: bool,
-) -> Tensor:  # fmt: skip
+    p: Tensor | LogLaw,
+    q: Tensor | LogLaw,
+    row: Tensor,
+    child_p: Tensor,
+    child_q: Tensor,
+    token: Tensor,
+    order: RejectionOrder,
+    live: Tensor | None,
+    post: bool,
+    replacement: bool,
+) -> Tensor:
     of_p, (p_log, p_picked) = law_arguments(p)
     of_q, (q_log, q_picked) = law_arguments(q)
     batch, nodes, size = p.shape
@@ -172,16 +238,51 @@ def launch_reject_tree(
     tiles = {"TILE": tile_of(size), "SPAN": span}
     if left:
         launch(
-            mass_left_kernel, (batch * len(order.parent), spans), *of_q, row, token.contiguous(), order.child,
-            stride * ranks, flags, order.parent, before, nodes, len(order.parent), ranks, RANKS=tile_of(ranks, 1 << 16),
-            **forms, **tiles,
-        )  # fmt: skip
+            mass_left_kernel,
+            (batch * len(order.parent), spans),
+            *of_q,
+            row,
+            token.contiguous(),
+            order.child,
+            stride * ranks,
+            flags,
+            order.parent,
+            before,
+            nodes,
+            len(order.parent),
+            ranks,
+            RANKS=tile_of(ranks, 1 << 16),
+            **forms,
+            **tiles,
+        )
     inputs = (row, child_p.contiguous(), child_q.contiguous(), order.child, order.first, stride, flags)
     for step, ready in enumerate(order.steps):
         count = ready.shape[-1]
         launch(
-            reject_kernel, (batch * count, spans), *of_p, *of_q, *inputs, ready, before, state, part, out, nodes, count, ranks,
-             step, every, spans, P_LOG=p_log, P_PICKED=p_picked, LEFT=left, POST=post,
-            SHARED=shared, TINY=TINY, SPANS=tile_of(spans, 1 << 16), **forms, **tiles,
-        )  # fmt: skip
+            reject_kernel,
+            (batch * count, spans),
+            *of_p,
+            *of_q,
+            *inputs,
+            ready,
+            before,
+            state,
+            part,
+            out,
+            nodes,
+            count,
+            ranks,
+            step,
+            every,
+            spans,
+            P_LOG=p_log,
+            P_PICKED=p_picked,
+            LEFT=left,
+            POST=post,
+            SHARED=shared,
+            TINY=TINY,
+            SPANS=tile_of(spans, 1 << 16),
+            **forms,
+            **tiles,
+        )
     return out

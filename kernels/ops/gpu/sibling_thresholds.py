@@ -13,9 +13,17 @@ from mmspec.kernels.log_law import TINY, LogLaw
 
 @triton.jit(do_not_specialize=["nodes", "s_earlier"])
 def match_kernel(
-    p_mass, p_token, p_earlier, p_live, p_out, nodes, s_earlier,
-    RAGGED: tl.constexpr, TINY: tl.constexpr, NODES: tl.constexpr,
-):  # fmt: skip
+    p_mass,
+    p_token,
+    p_earlier,
+    p_live,
+    p_out,
+    nodes,
+    s_earlier,
+    RAGGED: tl.constexpr,
+    TINY: tl.constexpr,
+    NODES: tl.constexpr,
+):
     b = tl.cast(tl.program_id(0), tl.int64)
     i, j = tl.arange(0, NODES), tl.arange(0, NODES)
     # every vector twice, along rows and along columns of the pairs
@@ -45,10 +53,19 @@ def launch_match(mass: Tensor, token: Tensor, earlier: Tensor, live: Tensor | No
     batch, nodes = mass.shape
     out = torch.empty(batch, nodes, dtype=mass.dtype, device=mass.device)
     launch(
-        match_kernel, (batch,), mass.contiguous(), token.contiguous(), earlier.contiguous(),
-        mass if live is None else live.contiguous(), out, nodes, 0 if earlier.shape[0] == 1 else nodes * nodes,
-        RAGGED=live is not None, TINY=TINY, NODES=tile_of(nodes, 1 << 16),
-    )  # fmt: skip
+        match_kernel,
+        (batch,),
+        mass.contiguous(),
+        token.contiguous(),
+        earlier.contiguous(),
+        mass if live is None else live.contiguous(),
+        out,
+        nodes,
+        0 if earlier.shape[0] == 1 else nodes * nodes,
+        RAGGED=live is not None,
+        TINY=TINY,
+        NODES=tile_of(nodes, 1 << 16),
+    )
     return out
 
 
@@ -63,8 +80,19 @@ def any_of(beta, count):
 
 
 @triton.jit
-def overlap(p, p_stat, q, q_stat, rho, V: tl.constexpr, P_LOG: tl.constexpr, Q_LOG: tl.constexpr, WIDE: tl.constexpr,
-            TINY: tl.constexpr, TILE: tl.constexpr):  # fmt: skip
+def overlap(
+    p,
+    p_stat,
+    q,
+    q_stat,
+    rho,
+    V: tl.constexpr,
+    P_LOG: tl.constexpr,
+    Q_LOG: tl.constexpr,
+    WIDE: tl.constexpr,
+    TINY: tl.constexpr,
+    TILE: tl.constexpr,
+):
     total = tl.zeros((TILE,), dtype=WIDE)
     for start in range(0, V, TILE):
         o = start + tl.arange(0, TILE)
@@ -75,11 +103,32 @@ def overlap(p, p_stat, q, q_stat, rho, V: tl.constexpr, P_LOG: tl.constexpr, Q_L
 
 @triton.jit(do_not_specialize=["p_rows", "q_rows", "nodes"])
 def kseq_kernel(
-    p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows,
-    p_count, p_rho, p_scale, nodes,
-    V: tl.constexpr, P_LOG: tl.constexpr, P_PICKED: tl.constexpr, Q_LOG: tl.constexpr, Q_PICKED: tl.constexpr,
-    WIDE: tl.constexpr, TINY: tl.constexpr, STEPS: tl.constexpr, TILE: tl.constexpr,
-):  # fmt: skip
+    p_p,
+    p_stats,
+    p_row,
+    p_s_batch,
+    p_s_row,
+    p_rows,
+    q_q,
+    q_stats,
+    q_row,
+    q_s_batch,
+    q_s_row,
+    q_rows,
+    p_count,
+    p_rho,
+    p_scale,
+    nodes,
+    V: tl.constexpr,
+    P_LOG: tl.constexpr,
+    P_PICKED: tl.constexpr,
+    Q_LOG: tl.constexpr,
+    Q_PICKED: tl.constexpr,
+    WIDE: tl.constexpr,
+    TINY: tl.constexpr,
+    STEPS: tl.constexpr,
+    TILE: tl.constexpr,
+):
     node = tl.program_id(0)
     b, m = node // nodes, node % nodes
     p, p_stat = law_row(p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, b, m, P_LOG, P_PICKED)
@@ -102,8 +151,22 @@ def launch_kseq(p: Tensor | LogLaw, q: Tensor | LogLaw, count: Tensor, steps: in
     batch, nodes, size = p.shape
     rho, scale = (torch.empty(batch, nodes, dtype=p.dtype, device=p.device) for _ in range(2))
     launch(
-        kseq_kernel, (batch * nodes,), *of_p, *of_q, count.contiguous(), rho, scale, nodes,
-        V=size, P_LOG=p_log, P_PICKED=p_picked, Q_LOG=q_log, Q_PICKED=q_picked, WIDE=wide(p.dtype), TINY=TINY,
-        STEPS=steps, TILE=tile_of(size),
-    )  # fmt: skip
+        kseq_kernel,
+        (batch * nodes,),
+        *of_p,
+        *of_q,
+        count.contiguous(),
+        rho,
+        scale,
+        nodes,
+        V=size,
+        P_LOG=p_log,
+        P_PICKED=p_picked,
+        Q_LOG=q_log,
+        Q_PICKED=q_picked,
+        WIDE=wide(p.dtype),
+        TINY=TINY,
+        STEPS=steps,
+        TILE=tile_of(size),
+    )
     return rho, scale

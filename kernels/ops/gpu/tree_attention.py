@@ -17,12 +17,37 @@ SLOTS = 64  # slots that a program loads at once
 
 @triton.jit(do_not_specialize=["hidden_width", "nodes", "s_bits"])
 def split_kernel(
-    p_query, q_row, q_head, q_node, p_key, k_row, k_head, k_slot, p_value, v_row, v_head, v_slot,
-    p_length, p_bits, s_bits, p_hidden, hidden_width, p_part, p_lse, nodes, scale,
-    KEY_HEADS: tl.constexpr, GROUP: tl.constexpr, SIZE: tl.constexpr, PADDED: tl.constexpr,
-    QUERIES: tl.constexpr, WIDTH: tl.constexpr, SLOTS: tl.constexpr, SPLIT: tl.constexpr,
+    p_query,
+    q_row,
+    q_head,
+    q_node,
+    p_key,
+    k_row,
+    k_head,
+    k_slot,
+    p_value,
+    v_row,
+    v_head,
+    v_slot,
+    p_length,
+    p_bits,
+    s_bits,
+    p_hidden,
+    hidden_width,
+    p_part,
+    p_lse,
+    nodes,
+    scale,
+    KEY_HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    SIZE: tl.constexpr,
+    PADDED: tl.constexpr,
+    QUERIES: tl.constexpr,
+    WIDTH: tl.constexpr,
+    SLOTS: tl.constexpr,
+    SPLIT: tl.constexpr,
     WIDEN: tl.constexpr,
-):  # fmt: skip
+):
     at, split, block = tl.cast(tl.program_id(0), tl.int64), tl.program_id(1), tl.program_id(2)
     splits = tl.num_programs(1)
     row, head = at // KEY_HEADS, at % KEY_HEADS
@@ -72,9 +97,16 @@ def split_kernel(
 
 @triton.jit(do_not_specialize=["nodes", "rows", "splits"])
 def merge_kernel(
-    p_part, p_lse, p_out, nodes, rows, splits,
-    GROUP: tl.constexpr, SIZE: tl.constexpr, WIDTH: tl.constexpr,
-):  # fmt: skip
+    p_part,
+    p_lse,
+    p_out,
+    nodes,
+    rows,
+    splits,
+    GROUP: tl.constexpr,
+    SIZE: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
     at, o = tl.cast(tl.program_id(0), tl.int64), tl.program_id(1)
     d = tl.arange(0, WIDTH)
     top, total = tl.full((), float("-inf"), tl.float32), tl.full((), 0.0, tl.float32)
@@ -92,9 +124,15 @@ def merge_kernel(
 
 
 def launch_tree_attention(
-    query: Tensor, keys: Tensor, values: Tensor, length: Tensor, width: int, bits: Tensor, hidden: Tensor | None,
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    length: Tensor,
+    width: int,
+    bits: Tensor,
+    hidden: Tensor | None,
     scale: float,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     batch, heads, nodes, size = query.shape
     key_heads = keys.shape[1]
     group, wide = heads // key_heads, tile_of(size, 1 << 16)
@@ -109,14 +147,44 @@ def launch_tree_attention(
         length if hidden is None else hidden.contiguous(),
     )
     launch(
-        split_kernel, (batch * key_heads, splits, blocks), query, *query.stride()[:3], keys, *keys.stride()[:3],
-        values, *values.stride()[:3], length.contiguous(), bits.contiguous(), 0 if len(bits) == 1 else nodes,
-        hid, 0 if hidden is None else hidden.shape[1], part, lse, nodes, scale,
-        KEY_HEADS=key_heads, GROUP=group, SIZE=size, PADDED=hidden is not None, QUERIES=queries, WIDTH=wide, SLOTS=SLOTS,
-        SPLIT=SPLIT, WIDEN=INTERPRETED,  # the interpreter multiplies no matrices of 16 bits
-    )  # fmt: skip
+        split_kernel,
+        (batch * key_heads, splits, blocks),
+        query,
+        *query.stride()[:3],
+        keys,
+        *keys.stride()[:3],
+        values,
+        *values.stride()[:3],
+        length.contiguous(),
+        bits.contiguous(),
+        0 if len(bits) == 1 else nodes,
+        hid,
+        0 if hidden is None else hidden.shape[1],
+        part,
+        lse,
+        nodes,
+        scale,
+        KEY_HEADS=key_heads,
+        GROUP=group,
+        SIZE=size,
+        PADDED=hidden is not None,
+        QUERIES=queries,
+        WIDTH=wide,
+        SLOTS=SLOTS,
+        SPLIT=SPLIT,
+        WIDEN=INTERPRETED,  # the interpreter multiplies no matrices of 16 bits
+    )
     launch(
-        merge_kernel, (batch * key_heads, group * nodes), part, lse, out, nodes, rows, splits,
-        GROUP=group, SIZE=size, WIDTH=wide,
-    )  # fmt: skip
+        merge_kernel,
+        (batch * key_heads, group * nodes),
+        part,
+        lse,
+        out,
+        nodes,
+        rows,
+        splits,
+        GROUP=group,
+        SIZE=size,
+        WIDTH=wide,
+    )
     return out

@@ -14,9 +14,12 @@ from mmspec.core.tree import dynamic_tree
 
 
 def dynamic_draft(
-    state: LevelwiseState, target: object, shape: DynamicTree, guide: DraftGuide | None = None,
+    state: LevelwiseState,
+    target: object,
+    shape: DynamicTree,
+    guide: DraftGuide | None = None,
     unlikely: NodeFilter | None = None,
-) -> Draft:  # fmt: skip
+) -> Draft:
     """Expand the `width` best nodes of a level, and select the best `nodes` of all candidates (EAGLE-2), except the
     `unlikely`."""
     width, batch, scorer = shape.width, target.batch, LevelScores(state, target, guide, sampled=False)
@@ -86,9 +89,13 @@ def best_prefixes(state: LevelwiseState, target: object, shape: DynamicTree) -> 
 
 
 def _keep_best(
-    pending: Tensor, scores: Tensor, tokens: Tensor, parents: Tensor, shape: DynamicTree,
+    pending: Tensor,
+    scores: Tensor,
+    tokens: Tensor,
+    parents: Tensor,
+    shape: DynamicTree,
     unlikely: NodeFilter | None = None,
-) -> Draft:  # fmt: skip
+) -> Draft:
     """Return the draft of the `nodes` best candidates of a pool [B, P]: parents precede children, -1 for the root's."""
     nodes = min(shape.nodes, scores.shape[1])
     if unlikely is not None and scores.is_cpu:

@@ -101,8 +101,10 @@ def static_draft(
 ) -> Draft:
     """Return a draft of a fixed shape: top tokens for a greedy request, draws for a sampled request."""
     if shape.shared and not state.independent:
-        raise ValueError("shared: expected a drafter with independent levels, got a drafter whose levels depend on each "
-                         "other; use a shape with shared=False")  # fmt: skip
+        raise ValueError(
+            "shared: expected a drafter with independent levels, got a drafter whose levels depend on each "
+            "other; use a shape with shared=False"
+        )
     plan = _level_plan(shape.parents, str(target.device))
     batch, nodes = target.batch, plan.tree.nodes
     value = target.pending[:, None].repeat(1, nodes)

@@ -42,10 +42,15 @@ def show_chosen(score: NodeFilter | None, index: Tensor) -> None:
 
 
 @method(
-    "best", domain=("vlm", "image"), kind="shape", title="DySpec's tree", exact=True, order=1,
+    "best",
+    domain=("vlm", "image"),
+    kind="shape",
+    title="DySpec's tree",
+    exact=True,
+    order=1,
     about="a tree per row, drawn best first in sampled requests",
     paper="DySpec: Faster Speculative Decoding with Dynamic Token Tree Structure",
-)  # fmt: skip
+)
 @dataclass(frozen=True, slots=True)
 class BestFirst(DynamicTree):
     """A tree per row that a sampled request draws best first, and a greedy request grows as `DynamicTree`. Exact.
@@ -83,9 +88,13 @@ class BestFirst(DynamicTree):
 
 
 def best_first_draft(
-    state: LevelwiseState, target: object, shape: BestFirst, keys: Keys, rooms: Sequence[int] | Tensor,
+    state: LevelwiseState,
+    target: object,
+    shape: BestFirst,
+    keys: Keys,
+    rooms: Sequence[int] | Tensor,
     guide: DraftGuide | None = None,
-) -> Draft:  # fmt: skip
+) -> Draft:
     """Return a drawn tree per row. Whether a draw is made depends on values drawn before it only: the chances of all
     draws of a parent follow from the draws before each of them, and a cut at the largest chances takes the draws that a
     heap would have made first."""

@@ -38,15 +38,21 @@ class LatticeSearch:
         if min(self.beam, self.most) < 1:
             raise ValueError(f"expected beam and most of at least 1, got {self.beam} and {self.most}; change them")
         if not (0 < self.mass <= 1 and 0 <= self.share <= 1 and 0 <= self.trust < 1):
-            raise ValueError(f"expected mass, share and trust within 0 and 1, and trust below 1, got {self.mass}, "
-                             f"{self.share} and {self.trust}; change them")  # fmt: skip
+            raise ValueError(
+                f"expected mass, share and trust within 0 and 1, and trust below 1, got {self.mass}, "
+                f"{self.share} and {self.trust}; change them"
+            )
 
 
 @torch.no_grad()
 def best_path(
-    state: LevelwiseState, target: object, search: LatticeSearch, prior: Prior, rooms: Sequence[int],
+    state: LevelwiseState,
+    target: object,
+    search: LatticeSearch,
+    prior: Prior,
+    rooms: Sequence[int],
     guide: DraftGuide | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """Return the tokens of the best path of `rooms[b]` tokens that a beam finds in row b, int64 [B, longest], 0 behind
     them. Its score sums `share` * log q(x) + (1 - `share`) * log g(x), where g mixes the n-grams and q, and is q
     without a known n-gram. An argmax of a search has no distribution, so the path is deterministic, and only rules for
@@ -89,8 +95,9 @@ def _mixed(log: Tensor, token: Tensor, paths: Tensor, prior: Prior, trust: float
     known, weight = [], []
     for row, (ends, tokens) in enumerate(zip(paths.tolist(), token.tolist(), strict=True)):
         laws = [prior(row, path) for path in ends]
-        known.append([[0.0 if law is None else law.get(one, 0.0) for one in own]
-                      for law, own in zip(laws, tokens, strict=True)])  # fmt: skip
+        known.append(
+            [[0.0 if law is None else law.get(one, 0.0) for one in own] for law, own in zip(laws, tokens, strict=True)]
+        )
         weight.append([[0.0 if law is None else trust] for law in laws])
     weight = torch.tensor(weight, device=log.device)
     return (weight * torch.tensor(known, device=log.device) + (1 - weight) * log.exp()).log()

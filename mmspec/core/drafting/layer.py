@@ -145,9 +145,15 @@ class DraftLayer(nn.Module):
         return rows.gather(0, axis.expand(1, *rows.shape[1:]))[0]
 
     def unroll(
-        self, attend: Tensor, carry: Tensor, rotary: Tensor, first: int, depths: int, fuse: Fuse,
+        self,
+        attend: Tensor,
+        carry: Tensor,
+        rotary: Tensor,
+        first: int,
+        depths: int,
+        fuse: Fuse,
         hidden: Tensor | None = None,
-    ) -> list[Tensor]:  # fmt: skip
+    ) -> list[Tensor]:
         return unroll([self], attend, carry, rotary, first, depths, fuse, hidden)
 
 
@@ -157,9 +163,13 @@ def rms_norm(norm: nn.RMSNorm, x: Tensor) -> Tensor:
 
 
 def write_keys_values(
-    qkv: nn.Linear, sizes: tuple[int, int, int], attend: Tensor, rotary: Tensor, cache: SlotPool,
+    qkv: nn.Linear,
+    sizes: tuple[int, int, int],
+    attend: Tensor,
+    rotary: Tensor,
+    cache: SlotPool,
     k_norm: nn.RMSNorm | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Write rotated keys and values to a cache's first layer. `sizes`: heads, groups and dim; `attend` float [B, n, A]."""
     heads, groups, dim = sizes
     bias = None if qkv.bias is None else qkv.bias[heads * dim :]

@@ -48,9 +48,13 @@ def joined(first: Draft, second: Draft) -> Draft:
     ids, one, two = _aligned(first.law, second.law)
     row = torch.where(second.law.row < 0, -1, second.law.row + one.shape[1])
     law = replace(
-        first.law, row=torch.cat((row[:1], first.law.row[1:], row[1:])), scores=torch.cat((one, two), 1), ids=ids,
-        reused=first.law.reused or second.law.reused, second=SecondTree(first.tree, second.tree, first.law.row[:1]),
-    )  # fmt: skip
+        first.law,
+        row=torch.cat((row[:1], first.law.row[1:], row[1:])),
+        scores=torch.cat((one, two), 1),
+        ids=ids,
+        reused=first.law.reused or second.law.reused,
+        second=SecondTree(first.tree, second.tree, first.law.row[:1]),
+    )
     valid = None
     if first.valid is not None or second.valid is not None:
         masks = [torch.ones_like(x.value, dtype=torch.bool) if x.valid is None else x.valid for x in (first, second)]
@@ -82,8 +86,10 @@ def _aligned(first: Law, second: Law) -> tuple[Tensor | None, Tensor, Tensor]:
 
 def _shared_tree(draft: Draft) -> list[int]:
     if len(draft.tree.parent) > 1:
-        raise ValueError("draft: expected one tree for all rows of a draft with a recorded distribution, got a tree per row; "
-                         "draft with a chain or a StaticTree")  # fmt: skip
+        raise ValueError(
+            "draft: expected one tree for all rows of a draft with a recorded distribution, got a tree per row; "
+            "draft with a chain or a StaticTree"
+        )
     return draft.tree.parent[0].tolist()
 
 

@@ -50,8 +50,10 @@ class PendingFeatures:
 
 def _joined(rounds: list[Pairs]) -> Pairs:
     hidden, ids = torch.cat([r[0] for r in rounds], 1), torch.cat([r[1] for r in rounds], 1)
-    valid = [[place < counts[row] for _, new, counts in rounds for place in range(new.shape[1])]
-             for row in range(ids.shape[0])]  # fmt: skip
+    valid = [
+        [place < counts[row] for _, new, counts in rounds for place in range(new.shape[1])]
+        for row in range(ids.shape[0])
+    ]
     counts = [sum(row) for row in valid]
     order = torch.tensor(valid, device=ids.device).logical_not().long().argsort(dim=1, stable=True)[:, : max(counts)]
     return gather_nodes(hidden, order), ids.gather(1, order), counts

@@ -75,9 +75,13 @@ class ShapeMixin:
 
 
 def shape_of(
-    chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4, length: LengthControl | str | None = None,
+    chain: int = 0,
+    nodes: int = 0,
+    depth: int = 7,
+    width: int = 4,
+    length: LengthControl | str | None = None,
     shape: Shape | str | None = None,
-) -> Shape | None:  # fmt: skip
+) -> Shape | None:
     """Return the shape that settings request, None where they request none.
 
     Args:
@@ -107,13 +111,19 @@ def shape_of(
 
 
 @method(
-    "static", domain=("vlm", "image"), kind="shape", title="static tree", exact=True, order=2,
+    "static",
+    domain=("vlm", "image"),
+    kind="shape",
+    title="static tree",
+    exact=True,
+    order=2,
     about="a tree of the same form in every round, drawn in sampled requests",
-)  # fmt: skip
+)
 def static_shape(
-    nodes: int = SAMPLED_NODES, depth: int = SAMPLED_DEPTH,
+    nodes: int = SAMPLED_NODES,
+    depth: int = SAMPLED_DEPTH,
     drawn: Literal["without_replacement", "with_replacement"] = "without_replacement",
-) -> StaticTree:  # fmt: skip
+) -> StaticTree:
     """Return the static tree with the most expected accepted tokens, see `likeliest_tree`.
 
     Args:
@@ -126,9 +136,10 @@ def static_shape(
 
 @method("chain", domain=("vlm", "image"), kind="shape", title="chain", exact=True, about="a single path", order=3)
 def chain_shape(
-    parts: MethodParts | None = None, length: str = "fixed",
+    parts: MethodParts | None = None,
+    length: str = "fixed",
     drawn: Literal["without_replacement", "deterministic"] = "without_replacement",
-) -> Chain:  # fmt: skip
+) -> Chain:
     """Return a chain.
 
     Args:

@@ -31,8 +31,10 @@ def check_scaling(scaling: Mapping[str, Any]) -> None:
     try:
         frequencies(8, 10000.0, scaling, torch.device("cpu"))
     except (KeyError, TypeError, ArithmeticError) as error:
-        raise ValueError(f"rope_parameters: expected the fields of {scaling['rope_type']} positions, got {dict(scaling)}; "
-                         "correct the config") from error  # fmt: skip
+        raise ValueError(
+            f"rope_parameters: expected the fields of {scaling['rope_type']} positions, got {dict(scaling)}; "
+            "correct the config"
+        ) from error
 
 
 def frequencies(dim: int, theta: float, scaling: Mapping[str, Any], device: torch.device) -> tuple[Tensor, float]:
@@ -43,9 +45,12 @@ def frequencies(dim: int, theta: float, scaling: Mapping[str, Any], device: torc
     trained = scaling.get("original_max_position_embeddings") or 2048
     longest = max(round(trained * scaling["factor"]), trained + 1)  # only for consistency with the factor
     config = LlamaConfig(
-        hidden_size=dim, num_attention_heads=1, head_dim=dim, max_position_embeddings=longest,
+        hidden_size=dim,
+        num_attention_heads=1,
+        head_dim=dim,
+        max_position_embeddings=longest,
         rope_parameters={**scaling, "rope_theta": theta},
-    )  # fmt: skip
+    )
     with torch.device(device):  # these functions make some tensors without a device
         return ROPE_INIT_FUNCTIONS[scaling["rope_type"]](config, device)
 

@@ -43,10 +43,15 @@ def likeliest_tree(nodes: int, depth: int, hit_rates: Sequence[float]) -> tuple[
 
 
 @method(
-    "dynamic", domain=("vlm", "image"), kind="shape", title="dynamic tree", exact=True, order=0,
+    "dynamic",
+    domain=("vlm", "image"),
+    kind="shape",
+    title="dynamic tree",
+    exact=True,
+    order=0,
     about="a deterministic tree that grows where the drafter is confident",
     paper="EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees",
-)  # fmt: skip
+)
 @dataclass(frozen=True, slots=True)
 class DynamicTree:
     """A deterministic tree that grows where the drafter is confident.

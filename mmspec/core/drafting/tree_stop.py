@@ -22,8 +22,10 @@ class TreeStop:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.depth < 1 or self.chance < 0 or self.nodes < 0 or self.of not in ("sum", "best"):
-            raise ValueError(f"stop: expected a depth from 1 up, a probability, 'sum' or 'best', and nodes from 0 up, got "
-                             f"{self.depth}, {self.chance}, {self.of!r} and {self.nodes}; change them")  # fmt: skip
+            raise ValueError(
+                f"stop: expected a depth from 1 up, a probability, 'sum' or 'best', and nodes from 0 up, got "
+                f"{self.depth}, {self.chance}, {self.of!r} and {self.nodes}; change them"
+            )
 
     def is_reached(self, score: Tensor, live: Sequence[bool]) -> bool:
         """The host reads cumulative log-probabilities float32 [B, W]; all live rows have to agree."""
@@ -60,8 +62,9 @@ class TreeStops(tuple[TreeStop, ...]):
                 kinds = (int, float, str, int)
                 stops.append(TreeStop(*(kind(*own) for kind, own in zip(kinds, fields, strict=True) if own)))
             except (TypeError, ValueError) as error:
-                raise ValueError(f"stop: expected DEPTH:CHANCE of every stop, such as 3:0.3+5:0.2, got {text!r}; use this "
-                                 "form") from error  # fmt: skip
+                raise ValueError(
+                    f"stop: expected DEPTH:CHANCE of every stop, such as 3:0.3+5:0.2, got {text!r}; use this form"
+                ) from error
         return cls(stops)
 
     def __str__(self) -> str:

@@ -25,9 +25,16 @@ class UnrolledLayer(Protocol):
 
 
 def unroll(
-    layers: Sequence[UnrolledLayer], attend: Tensor, carry: Tensor, rotary: Tensor, first: int, depths: int, fuse: Fuse,
-    hidden: Tensor | None = None, finish: Callable[[Tensor], Tensor] = lambda out: out,
-) -> list[Tensor]:  # fmt: skip
+    layers: Sequence[UnrolledLayer],
+    attend: Tensor,
+    carry: Tensor,
+    rotary: Tensor,
+    first: int,
+    depths: int,
+    fuse: Fuse,
+    hidden: Tensor | None = None,
+    finish: Callable[[Tensor], Tensor] = lambda out: out,
+) -> list[Tensor]:
     """Return the outputs of the last layer for the slots from `first` at each depth, float [B, R - first, H]. A slot at
     depth d reads the drafter's output of the previous slot at depth d - 1. In each layer it attends the true slots up
     to d before it, and its own drafted ancestors in between, within the window. The first layer reads `attend` [B, R,

@@ -10,9 +10,14 @@ from mmspec.methods.registry import DOMAINS, ModelParts
 
 
 @method(
-    "exact", domain=DOMAINS, kind="rule", title="exact", exact=True,
-    about="the exact rule that accepts most of each draft", order=0,
-)  # fmt: skip
+    "exact",
+    domain=DOMAINS,
+    kind="rule",
+    title="exact",
+    exact=True,
+    about="the exact rule that accepts most of each draft",
+    order=0,
+)
 class BestExact(Rule):
     """Applies the exact rule that accepts most of each draft.
 

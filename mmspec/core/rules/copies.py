@@ -59,8 +59,16 @@ def drawn_laws(laws: Laws, copies: Copies) -> Laws:
     place = torch.arange(count, device=laws.token.device)
     p = laws.p.index_select(1, place) if isinstance(laws.p, LogLaw) else laws.p[:, :count]
     live = ~copies.node if laws.live is None else laws.live & ~copies.node
-    return Laws(p, laws.q, laws.child_p[:, :count], laws.child_q[:, :count], laws.token[:, :count], laws.row[:count],
-                laws.origin[:, :count], live[:, :count])  # fmt: skip
+    return Laws(
+        p,
+        laws.q,
+        laws.child_p[:, :count],
+        laws.child_q[:, :count],
+        laws.token[:, :count],
+        laws.row[:count],
+        laws.origin[:, :count],
+        live[:, :count],
+    )
 
 
 def weigh_copies(drawn: Weights, laws: Laws, tree: Tree, copies: Copies) -> Weights:

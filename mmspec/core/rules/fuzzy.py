@@ -40,10 +40,16 @@ _DIVERGENCES = {"js": jensen_shannon, "kl": _from_the_drafter, "tv": total_varia
 
 
 @method(
-    "fuzzy", domain="vlm", kind="rule", title="fuzzy", exact=False,
+    "fuzzy",
+    domain="vlm",
+    kind="rule",
+    title="fuzzy",
+    exact=False,
     about="tokens are accepted where drafter and target nearly agree",
-    paper="Fuzzy Speculative Decoding for a Tunable Accuracy-Runtime Tradeoff", order=13, tiny={"threshold": 0.1},
-)  # fmt: skip
+    paper="Fuzzy Speculative Decoding for a Tunable Accuracy-Runtime Tradeoff",
+    order=13,
+    tiny={"threshold": 0.1},
+)
 class Fuzzy(RelaxedRule):
     """Accepts a drafted token whose distributions q and p diverge by at most a threshold, else by the exact test. Relaxed.
 

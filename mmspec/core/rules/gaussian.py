@@ -15,10 +15,15 @@ SAME_SCALE = 1e-6  # relative; two models with the same noise schedule agree up 
 
 
 @method(
-    "reflection", domain="continuous", kind="rule", title="reflection coupling", exact=True,
+    "reflection",
+    domain="continuous",
+    kind="rule",
+    title="reflection coupling",
+    exact=True,
     about="a rejected vector is replaced by its mirror image",
-    paper="Accelerated Diffusion Models via Speculative Sampling", order=8,
-)  # fmt: skip
+    paper="Accelerated Diffusion Models via Speculative Sampling",
+    order=8,
+)
 class Reflection(Rule):
     """Accepts a vector drawn from N(m_q, s^2) with min(1, p / q), else emits its mirror image.
 
@@ -68,10 +73,15 @@ def same_scale(first: Tensor, second: Tensor) -> Tensor:
 
 
 @method(
-    "gaussian_block", domain="continuous", kind="rule", title="block verification of Gaussians", exact=True,
+    "gaussian_block",
+    domain="continuous",
+    kind="rule",
+    title="block verification of Gaussians",
+    exact=True,
     about="the vectors of a chain are tested jointly",
-    paper="Accelerating Speculative Diffusions via Block Verification", order=9,
-)  # fmt: skip
+    paper="Accelerating Speculative Diffusions via Block Verification",
+    order=9,
+)
 class GaussianBlock(Rule):
     """Accepts the longest prefix whose joint test passes. Exact for chains of isotropic Gaussians of equal scale.
 

@@ -55,8 +55,10 @@ def _recorded(target: Tensor, draft: Draft) -> Tensor | ReducedLaw | None:
         return None
     if ids is None:
         if scores.shape[-1] != vocab:
-            raise ValueError(f"q record: expected scores over the target's {vocab} values, got {scores.shape[-1]}; "
-                             "map the drafter's vocabulary onto the target's")  # fmt: skip
+            raise ValueError(
+                f"q record: expected scores over the target's {vocab} values, got {scores.shape[-1]}; "
+                "map the drafter's vocabulary onto the target's"
+            )
         return scores
     if ids.shape[-1] != scores.shape[-1] or (ids.dim() > 1 and ids.shape != scores.shape):
         raise ValueError(f"q record: expected scores of the {ids.shape[-1]} values in its ids, got {scores.shape[-1]}")

@@ -30,10 +30,15 @@ from mmspec.methods import method
 
 
 @method(
-    "token", domain=("vlm", "image", "video"), kind="rule", title="token-wise", exact=True,
+    "token",
+    domain=("vlm", "image", "video"),
+    kind="rule",
+    title="token-wise",
+    exact=True,
     about="values of a chain are tested one after the other",
-    paper="Fast Inference from Transformers via Speculative Decoding", order=1,
-)  # fmt: skip
+    paper="Fast Inference from Transformers via Speculative Decoding",
+    order=1,
+)
 class TokenWise(TwoScalarRule):
     """Accepts each value with probability min(1, p / q) until the first rejection. Exact for chains drawn from q.
 
@@ -53,10 +58,15 @@ class TokenWise(TwoScalarRule):
 
 
 @method(
-    "block", domain=("vlm", "image", "video"), kind="rule", title="block verification", exact=True,
+    "block",
+    domain=("vlm", "image", "video"),
+    kind="rule",
+    title="block verification",
+    exact=True,
     about="the values of a chain are tested jointly",
-    paper="Block Verification Accelerates Speculative Decoding", order=2,
-)  # fmt: skip
+    paper="Block Verification Accelerates Speculative Decoding",
+    order=2,
+)
 class BlockVerification(TwoScalarRule):
     """Accepts the longest prefix whose joint test passes. Exact for chains drawn from q.
 
@@ -82,10 +92,15 @@ class BlockVerification(TwoScalarRule):
 
 
 @method(
-    "recursive", domain=("vlm", "image", "video"), kind="rule", title="recursive rejection", exact=True,
+    "recursive",
+    domain=("vlm", "image", "video"),
+    kind="rule",
+    title="recursive rejection",
+    exact=True,
     about="siblings are tested in the order they were drawn in",
-    paper="Recursive Speculative Decoding", order=5,
-)  # fmt: skip
+    paper="Recursive Speculative Decoding",
+    order=5,
+)
 class RecursiveRejection(SiblingRule):
     """Tests siblings in draw order against the residual of the earlier siblings, from the root down. Exact.
 
@@ -109,21 +124,29 @@ class RecursiveRejection(SiblingRule):
 
 
 @method(
-    "recursive_replacement", domain=("vlm", "image", "video"), kind="rule",
-    title="recursive rejection, with replacement", exact=True,
+    "recursive_replacement",
+    domain=("vlm", "image", "video"),
+    kind="rule",
+    title="recursive rejection, with replacement",
+    exact=True,
     about="siblings drawn with replacement are tested in the order they were drawn in",
     paper="SpecInfer: Accelerating Large Language Model Serving with Tree-based Speculative Inference and Verification",
     order=6,
-)  # fmt: skip
+)
 def _with_replacement() -> RecursiveRejection:
     return RecursiveRejection(replacement=True)
 
 
 @method(
-    "traversal", domain=("vlm", "image", "video"), kind="rule", title="traversal verification", exact=True,
+    "traversal",
+    domain=("vlm", "image", "video"),
+    kind="rule",
+    title="traversal verification",
+    exact=True,
     about="a path of a tree is judged as a whole, leaves before their ancestors",
-    paper="Traversal Verification for Speculative Tree Decoding", order=3,
-)  # fmt: skip
+    paper="Traversal Verification for Speculative Tree Decoding",
+    order=3,
+)
 class Traversal(SiblingRule):
     """Tests leaves before ancestors, so that paths are judged as a whole. Exact for trees drawn without replacement.
 
@@ -225,10 +248,15 @@ def _at_children(laws: Laws, tree: Tree, live: Tensor | None, replacement: bool)
 
 
 @method(
-    "kseq", domain=("vlm", "image", "video"), kind="rule", title="K-SEQ", exact=True,
+    "kseq",
+    domain=("vlm", "image", "video"),
+    kind="rule",
+    title="K-SEQ",
+    exact=True,
     about="siblings drawn independently are tested in turn",
-    paper="SpecTr: Fast Speculative Decoding via Optimal Transport", order=7,
-)  # fmt: skip
+    paper="SpecTr: Fast Speculative Decoding via Optimal Transport",
+    order=7,
+)
 class KSeq(Rule):
     """Accepts the first child that passes with min(1, p / (rho q)). Exact for children drawn independently from q.
 

@@ -85,8 +85,12 @@ def _static_tables(tree: Tree, by_depth: bool) -> tuple[SiblingTable, ...]:
         parents = sorted(children, key=lambda parent: -len(children[parent]))
         ranks = max((len(c) for c in children.values()), default=0)
         child = [[children[p][r] for p in parents if len(children[p]) > r] for r in range(ranks)]
-        fans.append(SiblingTable(torch.tensor(parents, dtype=torch.long, device=device),
-                        tuple(torch.tensor(c, device=device) for c in child)))  # fmt: skip
+        fans.append(
+            SiblingTable(
+                torch.tensor(parents, dtype=torch.long, device=device),
+                tuple(torch.tensor(c, device=device) for c in child),
+            )
+        )
     return tuple(fans)
 
 

@@ -16,10 +16,14 @@ from mmspec.methods import method
 
 
 @method(
-    "match", domain=("vlm", "image", "video"), kind="rule", title="target-match", exact=True,
+    "match",
+    domain=("vlm", "image", "video"),
+    kind="rule",
+    title="target-match",
+    exact=True,
     about="a value is accepted where the target draws the same",
     order=4,
-)  # fmt: skip
+)
 class TargetMatch(Rule):
     """Accepts a child with the target's probability of its token, given the rejected siblings. Exact for any draft.
 

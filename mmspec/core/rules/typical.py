@@ -12,10 +12,16 @@ from mmspec.methods import method
 
 
 @method(
-    "typical", domain="vlm", kind="rule", title="typical acceptance", exact=False,
+    "typical",
+    domain="vlm",
+    kind="rule",
+    title="typical acceptance",
+    exact=False,
     about="values that the target finds plausible are accepted",
-    paper="Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads", order=12, tiny={},
-)  # fmt: skip
+    paper="Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads",
+    order=12,
+    tiny={},
+)
 class TypicalAcceptance(Rule):
     """Accepts the longest path on which every token has p(x) > min(threshold, alpha * exp(-H(p))). Relaxed.
 

@@ -26,8 +26,11 @@ from mmspec.imagegen.continuous.masked_target import MaskedTarget
 
 
 def pipeline_arguments(resources: ContinuousResources, setting: ContinuousSetting) -> PipelineArguments:
-    drawn = {"guidance_scale": setting.guidance, "temperature": setting.temperature,
-             "num_sampling_steps": resources.num_sampling_steps}  # fmt: skip
+    drawn = {
+        "guidance_scale": setting.guidance,
+        "temperature": setting.temperature,
+        "num_sampling_steps": resources.num_sampling_steps,
+    }
     return drawn | ({"num_iter": setting.num_iter or resources.total} if resources.kind == MASKED else {})
 
 

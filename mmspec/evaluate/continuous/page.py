@@ -73,9 +73,11 @@ def published_notes() -> list[str]:
     lines = []
     for pair, speeds in PUBLISHED.items():
         shown = ", ".join(f"gamma {gamma} {speed}x" for gamma, speed in speeds.items())
-        lines.append(f"published for {pair} on one A100 at batch 256: {shown}; at the c that gamma 32 implies, "
-                    f"{_implied(32, speeds[32]):.3f}, gamma / (gamma c + 1) gives gamma 4 "
-                    f"{4 / (4 * _implied(32, speeds[32]) + 1):.2f}x")  # fmt: skip
+        lines.append(
+            f"published for {pair} on one A100 at batch 256: {shown}; at the c that gamma 32 implies, "
+            f"{_implied(32, speeds[32]):.3f}, gamma / (gamma c + 1) gives gamma 4 "
+            f"{4 / (4 * _implied(32, speeds[32]) + 1):.2f}x"
+        )
     return lines
 
 
@@ -89,10 +91,17 @@ def panels(result: dict) -> list[Panel]:
     plot_of(SUITES, result)
     settings = grouped(result["rows"], lambda row: tuple(row[one] for one in BY), "frechet", "speedup_vs_ar")
     return [
-        Panel(f"{describe(rows[0])}, {rows[0]['images']} images", SPEEDUP, "Fréchet distance to plain images (← better)",
-              _lines(rows), _clouds(rows), _front(rows), better="lower")
+        Panel(
+            f"{describe(rows[0])}, {rows[0]['images']} images",
+            SPEEDUP,
+            "Fréchet distance to plain images (← better)",
+            _lines(rows),
+            _clouds(rows),
+            _front(rows),
+            better="lower",
+        )
         for rows in settings.values()
-    ]  # fmt: skip
+    ]
 
 
 def _lines(rows: Sequence[dict]) -> dict[str, Line]:

@@ -94,17 +94,23 @@ class ContinuousResources(PictureResources):
     def check_judged(self) -> None:
         """Check that the zoo's scorers can judge the model's images."""
         if not self.pixels:
-            raise ValueError(f"--model: expected an autoencoder for judged pictures, got {self.name} without an autoencoder, "
-                             "save it beside the model")  # fmt: skip
+            raise ValueError(
+                f"--model: expected an autoencoder for judged pictures, got {self.name} without an autoencoder, "
+                "save it beside the model"
+            )
         if self.classes != len(class_names()):
-            raise ValueError(f"--model: expected the zoo's {len(class_names())} classes, which its CLIP reads, got "
-                             f"{self.classes}, take a suite that times requests")  # fmt: skip
+            raise ValueError(
+                f"--model: expected the zoo's {len(class_names())} classes, which its CLIP reads, got "
+                f"{self.classes}, take a suite that times requests"
+            )
 
 
 def zoo_pipeline(name: str, option: str = "--model") -> Any:
     if not in_zoo(name):
-        raise ValueError(f"{option}: expected weights of the zoo's {name}, got none yet, name a folder with a pipeline or "
-                         f"run `mmspec zoo build {name}`")  # fmt: skip
+        raise ValueError(
+            f"{option}: expected weights of the zoo's {name}, got none yet, name a folder with a pipeline or "
+            f"run `mmspec zoo build {name}`"
+        )
     return zoo.load(name)
 
 

@@ -60,26 +60,54 @@ def _cspd(window: str, relaxation: str, gammas: tuple[int, ...] = _GAMMAS) -> tu
     """Return a row per gamma of windows judged by the ratio of the two denoising walks."""
     family = f"cspd-{window}-{relaxation}"
     return tuple(
-        ContinuousMethod(f"{family}-{gamma}", f"CSpD {window} {gamma}, {relaxation} ratio", "cspd", family, SAMPLED, "draft",
-                         f"cspd:window={window},gamma={gamma},relaxation={relaxation}", MASKED, gamma, window == "patch",
-                         knob=gamma)
+        ContinuousMethod(
+            f"{family}-{gamma}",
+            f"CSpD {window} {gamma}, {relaxation} ratio",
+            "cspd",
+            family,
+            SAMPLED,
+            "draft",
+            f"cspd:window={window},gamma={gamma},relaxation={relaxation}",
+            MASKED,
+            gamma,
+            window == "patch",
+            knob=gamma,
+        )
         for gamma in gammas
-    )  # fmt: skip
+    )
 
 
 def _bare(gamma: int) -> ContinuousMethod:
     """Return a patched window as published, but drafted from the second step on."""
-    return ContinuousMethod(f"cspd-patch-bare-{gamma}", f"CSpD patch {gamma}, published ratio, nothing pre-filled", "cspd",
-                            "cspd-patch-bare", SAMPLED, "draft",
-                            f"cspd:window=patch,gamma={gamma},relaxation=published,prefill=0", MASKED, gamma, True,
-                            knob=gamma)  # fmt: skip
+    return ContinuousMethod(
+        f"cspd-patch-bare-{gamma}",
+        f"CSpD patch {gamma}, published ratio, nothing pre-filled",
+        "cspd",
+        "cspd-patch-bare",
+        SAMPLED,
+        "draft",
+        f"cspd:window=patch,gamma={gamma},relaxation=published,prefill=0",
+        MASKED,
+        gamma,
+        True,
+        knob=gamma,
+    )
 
 
 def _tolerance(distance: float) -> ContinuousMethod:
     """Return windows judged by their distance from the target's own draws."""
-    return ContinuousMethod(f"tolerance-{distance:g}", f"CSpD own draws within {distance:g}", "own draw", "tolerance",
-                            part="draft", decoding=f"cspd:window=truncate,gamma=8,tolerance={distance:g}", kind=MASKED,
-                            gamma=8, bitwise=distance == 0, knob=distance)  # fmt: skip
+    return ContinuousMethod(
+        f"tolerance-{distance:g}",
+        f"CSpD own draws within {distance:g}",
+        "own draw",
+        "tolerance",
+        part="draft",
+        decoding=f"cspd:window=truncate,gamma=8,tolerance={distance:g}",
+        kind=MASKED,
+        gamma=8,
+        bitwise=distance == 0,
+        knob=distance,
+    )
 
 
 def _stack(parts: tuple[str, ...], share: float | None = None) -> ContinuousMethod:
@@ -92,9 +120,18 @@ def _stack(parts: tuple[str, ...], share: float | None = None) -> ContinuousMeth
 def _drafted_stack(parts: tuple[str, ...], share: float | None = None, gamma: int = 8) -> ContinuousMethod:
     """Return patched windows whose heads use these schedules as well."""
     key, title = _named(parts, share)
-    return ContinuousMethod(f"cspd{'' if gamma == 8 else f'-{gamma}'}+{key}", f"CSpD patch {gamma} + {title}", "cspd", "stack",
-                            SAMPLED, "draft", f"cspd:gamma={gamma},{_settings(parts, share)}", MASKED, gamma,
-                            True)  # fmt: skip
+    return ContinuousMethod(
+        f"cspd{'' if gamma == 8 else f'-{gamma}'}+{key}",
+        f"CSpD patch {gamma} + {title}",
+        "cspd",
+        "stack",
+        SAMPLED,
+        "draft",
+        f"cspd:gamma={gamma},{_settings(parts, share)}",
+        MASKED,
+        gamma,
+        True,
+    )
 
 
 def _settings(parts: tuple[str, ...], share: float | None) -> str:
@@ -108,11 +145,22 @@ def _named(parts: tuple[str, ...], share: float | None) -> tuple[str, str]:
 
 
 _HEADS = (
-    ContinuousMethod("head-1", "head window 1", family="head", at=SAMPLED, decoding="scheduled", kind=MASKED, bitwise=True,
-                     knob=1),
-    *(ContinuousMethod(f"head-{n}", f"head window {n}", family="head", at=SAMPLED, decoding=f"scheduled:head={n}", kind=MASKED,
-                       knob=n) for n in _WINDOWS),
-)  # fmt: skip
+    ContinuousMethod(
+        "head-1", "head window 1", family="head", at=SAMPLED, decoding="scheduled", kind=MASKED, bitwise=True, knob=1
+    ),
+    *(
+        ContinuousMethod(
+            f"head-{n}",
+            f"head window {n}",
+            family="head",
+            at=SAMPLED,
+            decoding=f"scheduled:head={n}",
+            kind=MASKED,
+            knob=n,
+        )
+        for n in _WINDOWS
+    ),
+)
 _STACK = (
     # the head's window alone is one of the rows in _HEADS
     *(_stack(parts) for n in range(1, len(PARTS) + 1) for parts in combinations(PARTS, n) if parts != ("head",)),
@@ -123,21 +171,73 @@ _STACK = (
     *(_drafted_stack(_RELAXED, gamma=gamma) for gamma in (4, 16)),
 )
 _TOKENS = tuple(
-    ContinuousMethod(f"lazy-tokens-{share:g}", f"lazy, tokens {share:g}", family="lazy-tokens", at=SAMPLED,
-                     decoding=f"scheduled:lazy=lazy:tokens={share:g}", kind=MASKED, knob=share)
+    ContinuousMethod(
+        f"lazy-tokens-{share:g}",
+        f"lazy, tokens {share:g}",
+        family="lazy-tokens",
+        at=SAMPLED,
+        decoding=f"scheduled:lazy=lazy:tokens={share:g}",
+        kind=MASKED,
+        knob=share,
+    )
     for share in _SHARES
-)  # fmt: skip
+)
 _RULES = ("reflection", "gaussian_block")
 _CAUSAL = (
-    ContinuousMethod("causal-head-1", "head window 1", family="causal-head", at=SAMPLED, decoding="head:window=1", kind=CAUSAL,
-                     bitwise=True, knob=1),
-    *(ContinuousMethod(f"causal-head-{n}", f"head window {n}", family="causal-head", at=SAMPLED,
-                       decoding=f"head:window={n}", kind=CAUSAL, knob=n) for n in _WINDOWS),
-    *(ContinuousMethod(f"{rule}-{gamma}", f"small causal {gamma}, {rule}", rule, rule, SAMPLED, "draft",
-                       f"small:gamma={gamma}", CAUSAL, gamma, knob=gamma) for rule in _RULES for gamma in (2, 4, 8)),
-    *(ContinuousMethod(f"{rule}-4+head", f"small causal 4, {rule} + head window {HEAD_STATES}", rule, "causal-stack", SAMPLED,
-                       "draft", "small:gamma=4", CAUSAL, 4, head=HEAD_STATES) for rule in _RULES),
-)  # fmt: skip
+    ContinuousMethod(
+        "causal-head-1",
+        "head window 1",
+        family="causal-head",
+        at=SAMPLED,
+        decoding="head:window=1",
+        kind=CAUSAL,
+        bitwise=True,
+        knob=1,
+    ),
+    *(
+        ContinuousMethod(
+            f"causal-head-{n}",
+            f"head window {n}",
+            family="causal-head",
+            at=SAMPLED,
+            decoding=f"head:window={n}",
+            kind=CAUSAL,
+            knob=n,
+        )
+        for n in _WINDOWS
+    ),
+    *(
+        ContinuousMethod(
+            f"{rule}-{gamma}",
+            f"small causal {gamma}, {rule}",
+            rule,
+            rule,
+            SAMPLED,
+            "draft",
+            f"small:gamma={gamma}",
+            CAUSAL,
+            gamma,
+            knob=gamma,
+        )
+        for rule in _RULES
+        for gamma in (2, 4, 8)
+    ),
+    *(
+        ContinuousMethod(
+            f"{rule}-4+head",
+            f"small causal 4, {rule} + head window {HEAD_STATES}",
+            rule,
+            "causal-stack",
+            SAMPLED,
+            "draft",
+            "small:gamma=4",
+            CAUSAL,
+            4,
+            head=HEAD_STATES,
+        )
+        for rule in _RULES
+    ),
+)
 _EVERY_CSPD = tuple(
     method for window in ("patch", "truncate") for how in ("derived", "published") for method in _cspd(window, how)
 )
@@ -193,7 +293,16 @@ SUITES: dict[str, ContinuousSuite] = {
 
 # the default (decoding, rule) pairs of a sweep, by the kind of the model
 SWEPT = {
-    CAUSAL: (("ar", ""), ("head:window=8", ""), *((f"small:gamma={n}", "") for n in (2, 4)), ("small:gamma=4", "reflection")),
-    MASKED: (("ar", ""), ("head:window=8", ""), *((f"cspd:window=patch,gamma={n}", "") for n in (4, 8, 16)),
-             ("cspd:gamma=8,tolerance=1", "")),
-}  # fmt: skip
+    CAUSAL: (
+        ("ar", ""),
+        ("head:window=8", ""),
+        *((f"small:gamma={n}", "") for n in (2, 4)),
+        ("small:gamma=4", "reflection"),
+    ),
+    MASKED: (
+        ("ar", ""),
+        ("head:window=8", ""),
+        *((f"cspd:window=patch,gamma={n}", "") for n in (4, 8, 16)),
+        ("cspd:gamma=8,tolerance=1", ""),
+    ),
+}

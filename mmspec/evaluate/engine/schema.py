@@ -47,8 +47,10 @@ def items(item: FieldType, count: int | None = None) -> FieldType:
 
 
 def fields(
-    needed: Mapping[str, FieldType] | None = None, more: Mapping[str, FieldType] | None = None, others: FieldType | None = None
-) -> FieldType:  # fmt: skip
+    needed: Mapping[str, FieldType] | None = None,
+    more: Mapping[str, FieldType] | None = None,
+    others: FieldType | None = None,
+) -> FieldType:
     """Return the type of objects with needed fields, optional fields (`more`), and the type of all others."""
     needed, known = needed or {}, {**(needed or {}), **(more or {})}
     is_object = value("an object", lambda data: isinstance(data, dict))
@@ -120,8 +122,11 @@ _ANSWERED = {
     "accepted": items(optional(whole_number(0))),
     "time": fields({"seconds": number(1e-9, 1e9), "parts": optional(fields(_PARTS, others=_SECONDS))}),
 }
-_CELL = {**dict.fromkeys(("domain", "model", "decoding", "rule"), TEXT), "temperature": number(0, 1e6),
-         "batch": whole_number(1)}  # fmt: skip
+_CELL = {
+    **dict.fromkeys(("domain", "model", "decoding", "rule"), TEXT),
+    "temperature": number(0, 1e6),
+    "batch": whole_number(1),
+}
 _DRAWN = {
     "key": TEXT,
     "cell": NAME,
@@ -138,8 +143,12 @@ _DRAWN = {
     "failed": optional(TEXT),
 }
 # fields that a bench stores to compare outputs
-_COMPARED = {"output": items(items(_SIMPLE)), "prefill": optional(_SECONDS), "peak_bytes": optional(whole_number(0)),
-             "more": fields()}  # fmt: skip
+_COMPARED = {
+    "output": items(items(_SIMPLE)),
+    "prefill": optional(_SECONDS),
+    "peak_bytes": optional(whole_number(0)),
+    "more": fields(),
+}
 _FEATURES = {"features": optional(TEXT), "probabilities": optional(TEXT)}
 
 

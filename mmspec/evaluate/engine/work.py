@@ -52,8 +52,15 @@ class SweepWork:
             for (_, model), hashes in self.digests.items()
         }
         judged = {model: judge.row() for (_, model), judge in self.judges.items()}
-        own = {"seed": self.plan.seed, "samples": self.plan.samples, "threads": self.plan.threads, "workers": workers,
-               "part": list(self.plan.part), "device": self.plan.device, "dtype": self.plan.dtype}  # fmt: skip
+        own = {
+            "seed": self.plan.seed,
+            "samples": self.plan.samples,
+            "threads": self.plan.threads,
+            "workers": workers,
+            "part": list(self.plan.part),
+            "device": self.plan.device,
+            "dtype": self.plan.dtype,
+        }
         return environment(**own, prompts=sets, judges=judged)
 
     def known(self) -> Records:
@@ -91,9 +98,12 @@ class SweepWork:
             keys = [
                 key
                 for key, one in sorted(known.samples.items())
-                if one["cell"] in cells and one["prompt"] in prompt_keys and one["failed"] is None and one["shown"] is not None
+                if one["cell"] in cells
+                and one["prompt"] in prompt_keys
+                and one["failed"] is None
+                and one["shown"] is not None
                 and (key, judge.hash) not in known.scores
-            ]  # fmt: skip
+            ]
             tasks += [ScoreTask(*name, tuple(part)) for part in _parts(keys)]
             if judge.shows == "picture":
                 unread = self._unread(name, judge, known)

@@ -100,10 +100,17 @@ class Worker:
     def _turns(self, number: int) -> Turns:
         """Return the methods of a group; each is built when it is first needed."""
         group = self.groups[number]
-        return self._opened.once(("turns", number), lambda: Turns({
-            group.key(method): partial(domain_of(group.domain).sampler, method, self._resources(group), group.setting)
-            for method in group.methods
-        }))  # fmt: skip
+        return self._opened.once(
+            ("turns", number),
+            lambda: Turns(
+                {
+                    group.key(method): partial(
+                        domain_of(group.domain).sampler, method, self._resources(group), group.setting
+                    )
+                    for method in group.methods
+                }
+            ),
+        )
 
     def _score(self, task: ScoreTask) -> str:
         judges, domain = self._judges(task.domain, task.model), domain_of(task.domain)
@@ -130,9 +137,12 @@ class Worker:
             pictures = [prompts[key].real() for key in task.keys]
         entries, _ = judges.pictures(pictures)
         lines = zip(task.keys, entries, strict=True)
-        self.shard.add([
-            {"kind": "real", "model": task.model, "key": key, "by": judges.extractor.hash, **entry} for key, entry in lines
-        ])  # fmt: skip
+        self.shard.add(
+            [
+                {"kind": "real", "model": task.model, "key": key, "by": judges.extractor.hash, **entry}
+                for key, entry in lines
+            ]
+        )
         return f"{task.model}: features of {len(task.keys)} real pictures"
 
     def _resources(self, group: CellGroup) -> Any:

@@ -175,8 +175,9 @@ def _relaxed(name: str, written: dict[str, str], settings: dict[str, str], domai
     others = {key: value for key, value in written.items() if key not in own} | settings
     if drafter == "eagle" and others:
         option, value = next(iter(others.items()))
-        raise ValueError(f"--{option}: expected options that --drafter eagle takes (none of its own), got {value!r}, leave it "
-                         "out")  # fmt: skip
+        raise ValueError(
+            f"--{option}: expected options that --drafter eagle takes (none of its own), got {value!r}, leave it out"
+        )
     mine = {key: value for key, value in written.items() if key in own}
     drafts = parse(joined(drafter, others), domain, "decoding", models=CODES)
     return ImageDecoding(drafts, parse(joined(rule.name, mine), domain, "rule"))

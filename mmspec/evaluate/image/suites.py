@@ -41,9 +41,15 @@ _SCD = (
 _EAGLE = (
     ImageMethod("eagle-chain", "EAGLE chain, block", decoding="eagle:chain=5", part="eagle"),
     ImageMethod("eagle-tree", "EAGLE tree, traversal", decoding="eagle:nodes=24,depth=4", part="eagle"),
-    ImageMethod("eagle-kseq", "EAGLE tree, K-SEQ", decoding="eagle:nodes=24,depth=4,drawn=with_replacement", rule="kseq",
-                at=SAMPLED, part="eagle"),
-)  # fmt: skip
+    ImageMethod(
+        "eagle-kseq",
+        "EAGLE tree, K-SEQ",
+        decoding="eagle:nodes=24,depth=4,drawn=with_replacement",
+        rule="kseq",
+        at=SAMPLED,
+        part="eagle",
+    ),
+)
 
 # drafts that a relaxed rule judges: name -> (title, text)
 _DRAFTS = {
@@ -76,8 +82,11 @@ def _relaxed(rule: MethodInfo, drafts: str, *, swept: bool) -> tuple[ImageMethod
     for value in rule.facts["knob_values"] if swept else (rule.facts["knob_shown"],):
         text = ",".join(f"{name}={one:g}" for name, one in {knob: value, **others}.items())
         name = f"{rule.title} on {below}, {knob} {value:g}"
-        rows.append(ImageMethod(f"{family}-{value:g}", name, f"{rule.name}:{text}", family, SAMPLED, part,
-                                decoding=decoding, knob=value))  # fmt: skip
+        rows.append(
+            ImageMethod(
+                f"{family}-{value:g}", name, f"{rule.name}:{text}", family, SAMPLED, part, decoding=decoding, knob=value
+            )
+        )
     return tuple(rows)
 
 
@@ -92,8 +101,18 @@ def _ordered(*, swept: bool) -> tuple[ImageMethod, ...]:
     for family, (title, text, knob, values, shown, part) in _ORDERED.items():
         for value in values if swept else (shown,):
             decoding = f"{text}{',' if ':' in text else ':'}{knob}={value}"
-            rows.append(ImageMethod(f"{family}-{value}", f"{title}, {knob} {value}", "exact", family, SAMPLED, part,
-                                    decoding=decoding, knob=value))  # fmt: skip
+            rows.append(
+                ImageMethod(
+                    f"{family}-{value}",
+                    f"{title}, {knob} {value}",
+                    "exact",
+                    family,
+                    SAMPLED,
+                    part,
+                    decoding=decoding,
+                    knob=value,
+                )
+            )
     return tuple(rows)
 
 

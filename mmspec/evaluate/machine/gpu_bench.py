@@ -27,9 +27,12 @@ _Rows = Callable[[torch.device, bool], Iterable[dict]]
 
 
 def run(
-    device: str = AUTO, tiny: bool = False, repeats: int = 20, on_row: Callable[[dict], None] | None = None,
+    device: str = AUTO,
+    tiny: bool = False,
+    repeats: int = 20,
+    on_row: Callable[[dict], None] | None = None,
     steps: Sequence[str] = (),
-) -> dict:  # fmt: skip
+) -> dict:
     """Return a bench file with the rows of all steps, in their order. The device "cpu" only shows that the steps run
     and needs `tiny`, small sizes. `repeats` are timed runs of each case. `steps` are some of `STEPS`; () for all whose
     models are at hand."""
@@ -87,11 +90,19 @@ def _cost(device: torch.device, tiny: bool, repeats: int) -> list[dict]:
         widths = WIDTHS[:3] if tiny else WIDTHS
         took = {nodes: _pass_seconds(model.score, nodes, device, repeats) for nodes in widths}
         graphs = {nodes: graph_seconds(partial(model.score, nodes), device, repeats) for nodes in widths}
-        rows.append({
-            "model": name, "label": COST, "parameters": model.parameters, "context": context, "dtype": str(dtype)[6:],
-            "milliseconds": round(took[1] * 1e3, 3) if device.type == "cuda" else None, "cost": _curve(took),
-            "graph_milliseconds": round(graphs[1] * 1e3, 3) if graphs[1] else None, "graph_cost": _curve(graphs),
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": name,
+                "label": COST,
+                "parameters": model.parameters,
+                "context": context,
+                "dtype": str(dtype)[6:],
+                "milliseconds": round(took[1] * 1e3, 3) if device.type == "cuda" else None,
+                "cost": _curve(took),
+                "graph_milliseconds": round(graphs[1] * 1e3, 3) if graphs[1] else None,
+                "graph_cost": _curve(graphs),
+            }
+        )
         del model
     return rows
 
@@ -116,5 +127,7 @@ def _once(rows: _Rows, device: torch.device, tiny: bool, repeats: int) -> Iterab
 
 _TIMED = {"real": real_rows, "vlm": vlm_rows, "image": image_rows}
 STEPS: dict[str, Callable[[torch.device, bool, int], Iterable[dict]]] = {
-    "kernels": _kernels, "cost": _cost, **{name: partial(_once, rows) for name, rows in _TIMED.items()},
-}  # fmt: skip
+    "kernels": _kernels,
+    "cost": _cost,
+    **{name: partial(_once, rows) for name, rows in _TIMED.items()},
+}

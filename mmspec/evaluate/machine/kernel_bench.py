@@ -42,10 +42,14 @@ def run(
                 on_row(rows[-1])
     kind = "interpreter" if interpreted else "kernels" if on_kernels(torch.empty(0, device=where)) else "reference"
     env = environment(
-        bench="kernels", device=device_name(where), side=kind,
-        tiny=tiny or interpreted, repeats=repeats, copy_bandwidth=bandwidth,
+        bench="kernels",
+        device=device_name(where),
+        side=kind,
+        tiny=tiny or interpreted,
+        repeats=repeats,
+        copy_bandwidth=bandwidth,
         timing="medians of paired runs on the same inputs; x torch: softmax, gather and multinomial written out",
-    )  # fmt: skip
+    )
     return {"env": env, "rows": rows}
 
 

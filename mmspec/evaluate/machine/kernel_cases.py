@@ -42,13 +42,18 @@ def cases(device: torch.device, tiny: bool) -> list[Callable[[], KernelCase]]:
         lambda: _round("text tree, traversal", Traversal(), _to(bushy, device), text[1], device, dtype, 3),
         lambda: _round("text chain, greedy", TargetMatch(), line, text[1], device, dtype, 0),
         lambda: _round(
-            "image chain, LANTERN", _lantern(image[1], device), chain(image[0] - 1, device), image[1], device,
-            torch.float32, 4,  # both distributions are written out: read once more and written
+            "image chain, LANTERN",
+            _lantern(image[1], device),
+            chain(image[0] - 1, device),
+            image[1],
+            device,
+            torch.float32,
+            4,  # both distributions are written out: read once more and written
         ),
         lambda: _cut(*((2, 127) if tiny else (64, 131_072)), device),
         lambda: _commit(*((2, 2, 24, 8) if tiny else (32, 8, 2048, 128)), device, dtype),
         lambda: _attention(*((4, 40, 16) if tiny else (64, 2048, 128)), device, dtype),
-    ]  # fmt: skip
+    ]
 
 
 def _to(tree: Tree, device: torch.device) -> Tree:
@@ -63,7 +68,7 @@ def _lantern(size: int, device: torch.device) -> Rule:
 
 def _round(
     name: str, rule: Rule, tree: Tree, size: int, device: torch.device, dtype: torch.dtype, reads: int
-) -> KernelCase:  # fmt: skip
+) -> KernelCase:
     """Return the case of a round over `size` tokens, from the target's logits in `dtype` to the token after the
     accepted path. A draft token reads `reads` rows of vocabulary size beside its own two; 0 for a greedy request, which
     has no distribution of the drafter's."""

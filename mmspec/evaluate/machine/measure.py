@@ -92,8 +92,12 @@ _SECONDS = ("seconds", "draft_ms", "target_ms", "verify_ms", "other_ms", "prefil
 
 
 def comparison_rows(
-    runners: Mapping[str, Runner], cases: Sequence[Any], baselines: Mapping[str, str], shared: dict, device: torch.device
-) -> list[dict]:  # fmt: skip
+    runners: Mapping[str, Runner],
+    cases: Sequence[Any],
+    baselines: Mapping[str, str],
+    shared: dict,
+    device: torch.device,
+) -> list[dict]:
     """Return a row per runner as in benches; a failure becomes a reason. Times are None without a GPU. `baselines` are
     runners by their name in row fields. All rows have the `shared` fields, including their temperature."""
     results = interleave(cases, runners)

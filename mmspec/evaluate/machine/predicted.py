@@ -192,9 +192,12 @@ class _RequestSeconds:
         )
         slower = (device.drafting - 1) * price(Work(calls=calls, views=views))
         return cls(
-            price(counted.prefill) + price(pixels) + device.request, price(counted.target),
-            price(counted.rest) + slower + device.round, row["tokens"] / row["accept_length"] - 1, row["tokens"],
-        )  # fmt: skip
+            price(counted.prefill) + price(pixels) + device.request,
+            price(counted.target),
+            price(counted.rest) + slower + device.round,
+            row["tokens"] / row["accept_length"] - 1,
+            row["tokens"],
+        )
 
     def token(self, target: float | None = None) -> float:
         """Return the seconds of a token; `target` replaces the estimated seconds of a target pass."""

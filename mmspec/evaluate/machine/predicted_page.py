@@ -36,19 +36,22 @@ def summary(result: Mapping) -> list[str]:
         errors = [abs(row[f"{name}_error"]) for row in result["rows"] if row[f"{name}_error"] is not None]
         if errors:
             inside = sum(error <= LIMIT for error in errors)
-            sentences.append(f"{words}: {inside} of {len(errors)} rows within {LIMIT:.0%}, median error {median(errors):.0%}, "
-                        f"largest {max(errors):.0%}")  # fmt: skip
+            sentences.append(
+                f"{words}: {inside} of {len(errors)} rows within {LIMIT:.0%}, median error {median(errors):.0%}, "
+                f"largest {max(errors):.0%}"
+            )
     return sentences
 
 
 def markdown_page(result: Mapping) -> str:
     env, (heads, rows) = result["env"], table_rows(result)
     about = {
-        "command": f"`{env['command']}`", "date": env["date"],
+        "command": f"`{env['command']}`",
+        "date": env["date"],
         "machine": f"{env['processor']}, cores: {env['cores']}, threads: {env['threads']}, {env['system']}",
         "versions": ", ".join(f"{name} {version}" for name, version in env["versions"].items()),
         "load": f"{env['load'][0]:.1f} to {env['load'][1]:.1f} running processes on average in the minute before a case",
-    }  # fmt: skip
+    }
     lines = ["|  |  |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in about.items()), ""]
     lines += [*(f"- {sentence}" for sentence in summary(result)), ""]
     lines += [
@@ -68,5 +71,13 @@ def predicted_panels(result: Mapping) -> list[Panel]:
         clouds[case] = tuple(zip(*points, strict=True))
     ends = (0.0, most)
     bands = {f"within {LIMIT:.0%}": (ends, (0.0, most * (1 - LIMIT)), (0.0, most * (1 + LIMIT)))}
-    return [Panel("", "measured, times plain decoding", "predicted, times plain decoding", {"as measured": (ends, ends)},
-                  clouds, bands=bands)]  # fmt: skip
+    return [
+        Panel(
+            "",
+            "measured, times plain decoding",
+            "predicted, times plain decoding",
+            {"as measured": (ends, ends)},
+            clouds,
+            bands=bands,
+        )
+    ]

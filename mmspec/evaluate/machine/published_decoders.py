@@ -15,13 +15,37 @@ from mmspec.core.tree import chain
 
 # fields of the published text configs
 _TEXT = {
-    "LLaVA-1.5-7B": ("llama", dict(hidden_size=4096, intermediate_size=11008, num_hidden_layers=32, num_attention_heads=32,
-                                   num_key_value_heads=32, vocab_size=32064)),
-    "Qwen2.5-VL-7B": ("qwen2", dict(hidden_size=3584, intermediate_size=18944, num_hidden_layers=28, num_attention_heads=28,
-                                    num_key_value_heads=4, vocab_size=152064)),
-}  # fmt: skip
-_SMALL = dict(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-              vocab_size=97)  # fmt: skip
+    "LLaVA-1.5-7B": (
+        "llama",
+        dict(
+            hidden_size=4096,
+            intermediate_size=11008,
+            num_hidden_layers=32,
+            num_attention_heads=32,
+            num_key_value_heads=32,
+            vocab_size=32064,
+        ),
+    ),
+    "Qwen2.5-VL-7B": (
+        "qwen2",
+        dict(
+            hidden_size=3584,
+            intermediate_size=18944,
+            num_hidden_layers=28,
+            num_attention_heads=28,
+            num_key_value_heads=4,
+            vocab_size=152064,
+        ),
+    ),
+}
+_SMALL = dict(
+    hidden_size=32,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    vocab_size=97,
+)
 NAMES = (*_TEXT, "LlamaGen-3B")
 
 
@@ -73,9 +97,14 @@ def _image(name: str, device: torch.device, context: int, tiny: bool) -> CachedD
 
 
 def _decoder(
-    name: str, model: torch.nn.Module, cache: SlotCache, run: Callable[..., Tensor], context: int, size: int,
+    name: str,
+    model: torch.nn.Module,
+    cache: SlotCache,
+    run: Callable[..., Tensor],
+    context: int,
+    size: int,
     device: torch.device,
-) -> CachedDecoder:  # fmt: skip
+) -> CachedDecoder:
     dtype = next(model.parameters()).dtype
 
     @torch.no_grad()

@@ -26,8 +26,10 @@ class RealSizes:
     new_tokens: int = 96
     lengths: tuple[int, ...] = (3, 5)
     settings: tuple[tuple[torch.dtype, float], ...] = (
-        (torch.bfloat16, 0.0), (torch.bfloat16, 1.0), (torch.float32, 0.0),
-    )  # fmt: skip
+        (torch.bfloat16, 0.0),
+        (torch.bfloat16, 1.0),
+        (torch.float32, 0.0),
+    )
 
 
 TINY = RealSizes(kinds=1, new_tokens=6, lengths=(2,), settings=((torch.float32, 0.0),))
@@ -50,9 +52,12 @@ def real_rows(device: torch.device, tiny: bool) -> Iterator[dict]:
             {name: value.to(device) for name, value in encode(tokenizer, [prompt]).items()} for prompt in prompts
         ]
         shared = {
-            "model": NAME, "parameters": sum(one.numel() for one in model.parameters()),
-            "drafter_parameters": sum(one.numel() for one in drafter.parameters()), "dtype": str(dtype)[6:], "batch": 1,
+            "model": NAME,
+            "parameters": sum(one.numel() for one in model.parameters()),
+            "drafter_parameters": sum(one.numel() for one in drafter.parameters()),
+            "dtype": str(dtype)[6:],
+            "batch": 1,
             "temperature": temperature,
-        }  # fmt: skip
+        }
         runners = decoding_runners(model, drafter, sizes.new_tokens, sizes.lengths, temperature)
         yield from comparison_rows(runners, requests, BASELINES["real"], shared, device)

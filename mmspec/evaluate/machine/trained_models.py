@@ -67,9 +67,18 @@ class GpuVlmSizes:
 
 
 TINY_VLM = GpuVlmSizes(
-    TextSize(layers=1, width=64, inner=64), tower_steps=1, steps=2, batch=2, requests=2, drafter_steps=1, drafter_batch=2,
-    prompts=1, new_tokens=6, lengths=(2,), workers=0,
-)  # fmt: skip
+    TextSize(layers=1, width=64, inner=64),
+    tower_steps=1,
+    steps=2,
+    batch=2,
+    requests=2,
+    drafter_steps=1,
+    drafter_batch=2,
+    prompts=1,
+    new_tokens=6,
+    lengths=(2,),
+    workers=0,
+)
 
 
 def vlm_rows(device: torch.device, tiny: bool) -> Iterator[dict]:
@@ -83,9 +92,12 @@ def vlm_rows(device: torch.device, tiny: bool) -> Iterator[dict]:
     encoded = [encode(processor, [one]) for one in held_out(sizes.prompts)]
     requests = [inputs_on(one, model) for one in encoded]
     shared = {
-        "model": "world captioner", "parameters": sum(one.numel() for one in model.parameters()),
-        "drafter_parameters": sum(one.numel() for one in drafter.parameters()), "dtype": str(model.dtype)[6:], "batch": 1,
-    }  # fmt: skip
+        "model": "world captioner",
+        "parameters": sum(one.numel() for one in model.parameters()),
+        "drafter_parameters": sum(one.numel() for one in drafter.parameters()),
+        "dtype": str(model.dtype)[6:],
+        "batch": 1,
+    }
     for temperature in sizes.temperatures:
         runners = decoding_runners(model, drafter, sizes.new_tokens, sizes.lengths, temperature)
         yield from comparison_rows(runners, requests, BASELINES["vlm"], shared | {"temperature": temperature}, device)
@@ -163,8 +175,14 @@ def image_rows(device: torch.device, tiny: bool) -> Iterator[dict]:
     parameters = sum(one.numel() for one in transformer.parameters())
     dtype = str(next(transformer.parameters()).dtype)[6:]
     for batch in sizes.batches:
-        setting = ImageSetting(batch=batch, temperature=1.0, prompts=sizes.prompts * batch, seed=0,
-                               guidance=pipe.guidance_scale, top_k=pipe.top_k)  # fmt: skip
+        setting = ImageSetting(
+            batch=batch,
+            temperature=1.0,
+            prompts=sizes.prompts * batch,
+            seed=0,
+            guidance=pipe.guidance_scale,
+            top_k=pipe.top_k,
+        )
         runners = {one.key: IMAGES.runner(one, resources, setting) for one in _methods(sizes)}
         shared = {**setting.row(), "model": resources.name, "parameters": parameters, "dtype": dtype}
         yield from comparison_rows(runners, IMAGES.cases(resources, setting), BASELINES["image"], shared, device)

@@ -37,8 +37,10 @@ class OpenClip:
         try:
             clip.load_state_dict(state)
         except RuntimeError as error:
-            raise ValueError(f"{weights}: expected the weights of open_clip's {model}, got others "
-                             f"({' '.join(str(error).split())[:120]}); name the right file") from error  # fmt: skip
+            raise ValueError(
+                f"{weights}: expected the weights of open_clip's {model}, got others "
+                f"({' '.join(str(error).split())[:120]}); name the right file"
+            ) from error
         self.model, self._prepare = clip.float().eval().requires_grad_(False), prepare
         self._tokenize = open_clip.get_tokenizer(model)
         self.name, self.hash = f"open_clip {model}", files_digest([weights])

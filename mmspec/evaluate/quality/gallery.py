@@ -44,9 +44,14 @@ class GalleryReference:
     setting's own row fields from the plain tokens [N, n] or [N, n, d]."""
 
     def __init__(
-        self, plain: Method, setting: Setting, requests: Sequence[Any], make: Callable[[Any], DrawBatch],
-        scorer: Callable[[str], Any], figures: Callable[[np.ndarray], dict],
-    ):  # fmt: skip
+        self,
+        plain: Method,
+        setting: Setting,
+        requests: Sequence[Any],
+        make: Callable[[Any], DrawBatch],
+        scorer: Callable[[str], Any],
+        figures: Callable[[np.ndarray], dict],
+    ):
         self.make, self.scorer, self.requests, self.batch = make, scorer, requests, setting.batch
         self.first = setting.seed * (HALVES + 1) * len(requests)
         self.plain = [self.drawn(plain, self.first + half * len(requests)) for half in range(HALVES)]

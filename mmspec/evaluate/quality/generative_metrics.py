@@ -98,8 +98,10 @@ def precision_recall(generated: Features, real: Features, neighbour: int = NEIGH
         or generated.shape[1] != real.shape[1]
         or min(len(generated), len(real)) <= neighbour
     ):
-        raise ValueError(f"features: expected [N, d] and [M, d] with more than {neighbour} rows, got {generated.shape} and "
-                         f"{real.shape}; make more images")  # fmt: skip
+        raise ValueError(
+            f"features: expected [N, d] and [M, d] with more than {neighbour} rows, got {generated.shape} and "
+            f"{real.shape}; make more images"
+        )
     return _share_inside(generated, real, _radii(real, neighbour)), _share_inside(
         real, generated, _radii(generated, neighbour)
     )
@@ -136,8 +138,9 @@ def inception_score(probabilities: np.ndarray, splits: int = SPLITS) -> tuple[fl
     the score is 1. The deviation is 0 for a single part."""
     rows = np.asarray(probabilities, dtype=np.float64)
     if rows.ndim != 2 or not len(rows) or splits < 1:
-        raise ValueError(f"probabilities: expected [N, K] with N >= 1 and splits >= 1, got {rows.shape} and {splits}; correct "
-                         "them")  # fmt: skip
+        raise ValueError(
+            f"probabilities: expected [N, K] with N >= 1 and splits >= 1, got {rows.shape} and {splits}; correct them"
+        )
     if not np.isfinite(rows).all() or (rows < 0).any() or not np.allclose(rows.sum(1), 1, atol=1e-4):
         raise ValueError("probabilities: expected rows of at least 0 that add up to 1, got others; apply a softmax")
     scores = []

@@ -98,8 +98,10 @@ class Inception:
         )
         missing = [name for name in missing if not name.endswith("num_batches_tracked")]
         if missing or unknown:
-            raise ValueError(f"{weights}: expected the tensors of {self.name}, got {len(missing)} too few and {len(unknown)} "
-                             f"unknown ({', '.join([*missing, *unknown][:3])}); name the right file")  # fmt: skip
+            raise ValueError(
+                f"{weights}: expected the tensors of {self.name}, got {len(missing)} too few and {len(unknown)} "
+                f"unknown ({', '.join([*missing, *unknown][:3])}); name the right file"
+            )
         self.model.eval().requires_grad_(False)
         self.model.fc, self._head = nn.Identity(), self.model.fc
         self.model.dropout = nn.Identity()
@@ -107,10 +109,12 @@ class Inception:
     @torch.no_grad()
     def images(self, images: Sequence[Image]) -> ExtractedFeatures:
         images = check_images(images)
-        pooled = torch.cat([
-            self.model(torch.cat([self._prepared(one) for one in images[first : first + BATCH]]))
-            for first in range(0, len(images), BATCH)
-        ])  # fmt: skip
+        pooled = torch.cat(
+            [
+                self.model(torch.cat([self._prepared(one) for one in images[first : first + BATCH]]))
+                for first in range(0, len(images), BATCH)
+            ]
+        )
         logits = F.linear(pooled, self._head.weight, None if self.published else self._head.bias)
         return ExtractedFeatures(pooled.numpy(), logits.double().softmax(1).float().numpy())
 

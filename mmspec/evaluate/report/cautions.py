@@ -41,9 +41,11 @@ def _too_fast(records: Records, table: Table) -> Iterator[str]:
         speedup, length = row["speedup_vs_ar"], row["accept_length"]
         if speedup is None or speedup <= EXCESS * length or _has_cheap_passes(row, samples):
             continue
-        yield (f"{table.name}: the speed-up of {title}, {speedup:.3g}, is more than {EXCESS:g} times its accept length, "
-               f"{length:.3g} values per target pass; probably another process slowed plain decoding down, measure again "
-               "on a quiet machine")  # fmt: skip
+        yield (
+            f"{table.name}: the speed-up of {title}, {speedup:.3g}, is more than {EXCESS:g} times its accept length, "
+            f"{length:.3g} values per target pass; probably another process slowed plain decoding down, measure again "
+            "on a quiet machine"
+        )
 
 
 def _has_cheap_passes(row: dict, samples: list[dict]) -> bool:
@@ -57,16 +59,20 @@ def _few(records: Records, table: Table) -> Iterator[str]:
     counts = {cell_title(samples[0]): sum(one["failed"] is None for one in samples) for samples in table.cells.values()}
     few = [f"{title} ({count})" for title, count in counts.items() if 0 < count < FEW]
     if few:
-        yield (f"{table.name}: fewer than {FEW} samples of {', '.join(few)}; figures of so few samples vary widely from run "
-               "to run, raise --count or --samples")  # fmt: skip
+        yield (
+            f"{table.name}: fewer than {FEW} samples of {', '.join(few)}; figures of so few samples vary widely from run "
+            "to run, raise --count or --samples"
+        )
 
 
 def _unequal(records: Records, table: Table) -> Iterator[str]:
     """Yield a caution where cells have different numbers of samples; cells that failed wholly are reported elsewhere."""
     counts = {sum(one["failed"] is None for one in samples) for samples in table.cells.values()} - {0}
     if len(counts) > 1:
-        yield (f"{table.name}: cells have different numbers of samples ({_listed(counts)}); distances and scores of sets of "
-               "different sizes cannot be compared, finish the run")  # fmt: skip
+        yield (
+            f"{table.name}: cells have different numbers of samples ({_listed(counts)}); distances and scores of sets of "
+            "different sizes cannot be compared, finish the run"
+        )
 
 
 def _unscored(records: Records, table: Table) -> Iterator[str]:
@@ -75,8 +81,10 @@ def _unscored(records: Records, table: Table) -> Iterator[str]:
     completed = [one for samples in table.cells.values() for one in samples if one["failed"] is None]
     scored = sum((one["key"], by) in records.scores for one in completed)
     if by is not None and scored < len(completed):
-        yield (f"{table.name}: {len(completed) - scored} of {len(completed)} samples are not scored; speed covers all "
-               "samples, quality the scored samples only, run the command again to score the rest")  # fmt: skip
+        yield (
+            f"{table.name}: {len(completed) - scored} of {len(completed)} samples are not scored; speed covers all "
+            "samples, quality the scored samples only, run the command again to score the rest"
+        )
 
 
 def _small(records: Records, table: Table) -> Iterator[str]:
@@ -93,11 +101,15 @@ def _small(records: Records, table: Table) -> Iterator[str]:
         return
     least = min([*counts, len(real)])
     if least <= row["dim"]:
-        yield (f"{table.name}: {least} pictures for the {row['dim']} features of {row['extractor']}: covariances are "
-               "singular and Fréchet distances far too large; trust the kernel distance, or draw more")  # fmt: skip
+        yield (
+            f"{table.name}: {least} pictures for the {row['dim']} features of {row['extractor']}: covariances are "
+            "singular and Fréchet distances far too large; trust the kernel distance, or draw more"
+        )
     if counts != {len(real)}:
-        yield (f"{table.name}: {_listed(counts)} drawn against {len(real)} real pictures; Fréchet distances depend on both "
-               "numbers, compare them within this table alone")  # fmt: skip
+        yield (
+            f"{table.name}: {_listed(counts)} drawn against {len(real)} real pictures; Fréchet distances depend on both "
+            "numbers, compare them within this table alone"
+        )
 
 
 def _disturbed(records: Records) -> Iterator[str]:
@@ -106,15 +118,19 @@ def _disturbed(records: Records) -> Iterator[str]:
         yield "several workers ran at once and slowed one another: measure speed with one worker"
     machines = {(one["processor"], one["cores"], one["threads"]) for one in records.headers}
     if len(machines) > 1:
-        yield (f"{len(machines)} kinds of machines or thread counts took part: ratios between samples of different "
-               "machines mean nothing")  # fmt: skip
+        yield (
+            f"{len(machines)} kinds of machines or thread counts took part: ratios between samples of different "
+            "machines mean nothing"
+        )
 
 
 def _labels(records: Records) -> Iterator[str]:
     """Yield a caution about the scope of the extractor's figures."""
     if ZOO in {row.get("extractor") for one in records.headers for row in one["judges"].values()}:
-        yield (f"pictures were read by the {ZOO}, which knows the zoo's world alone: its distances and scores are no FID, "
-               "KID, Inception or CLIP score of any other table")  # fmt: skip
+        yield (
+            f"pictures were read by the {ZOO}, which knows the zoo's world alone: its distances and scores are no FID, "
+            "KID, Inception or CLIP score of any other table"
+        )
 
 
 def failures(records: Records) -> list[str]:
@@ -124,6 +140,8 @@ def failures(records: Records) -> list[str]:
         for samples in table.cells.values():
             failed = [one for one in samples if one["failed"] is not None]
             if failed:
-                sentences.append(f"{samples[0]['title']} ({table.name}) failed in {len(failed)} of {len(samples)} samples: "
-                            f"{failed[0]['failed']}")  # fmt: skip
+                sentences.append(
+                    f"{samples[0]['title']} ({table.name}) failed in {len(failed)} of {len(samples)} samples: "
+                    f"{failed[0]['failed']}"
+                )
     return sentences

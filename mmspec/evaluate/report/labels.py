@@ -71,10 +71,18 @@ def place(axis: Any, labels: Sequence[Label], marks: Sequence[tuple[float, float
         occupied.append((*(centre - half), *(centre + half)))
         line = {"arrowstyle": "-", "color": label.colour, "lw": 1, "ls": ":", "shrinkA": 0, "shrinkB": 4}
         note = axis.annotate(
-            text, anchor, shift / scale, textcoords="offset points", ha="center", va="center",
-            color=label.colour, annotation_clip=False, zorder=6, arrowprops=line if distance > _LEADER else None,
+            text,
+            anchor,
+            shift / scale,
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            color=label.colour,
+            annotation_clip=False,
+            zorder=6,
+            arrowprops=line if distance > _LEADER else None,
             bbox={"boxstyle": "square,pad=0.05", "fc": "white", "ec": "none", "alpha": 0.75},
-        )  # fmt: skip
+        )
         note.set_in_layout(False)
 
 
@@ -83,8 +91,6 @@ def _cost(centre: np.ndarray, half: np.ndarray, frame: Any, hidden: np.ndarray, 
     left, low = centre - half
     right, high = centre + half
     outside = max(frame.x0 - left, 0) + max(right - frame.x1, 0) + max(frame.y0 - low, 0) + max(high - frame.y1, 0)
-    area = sum(
-        max(min(right, r) - max(left, x), 0) * max(min(high, t) - max(low, y), 0) for x, y, r, t in occupied
-    )  # fmt: skip
+    area = sum(max(min(right, r) - max(left, x), 0) * max(min(high, t) - max(low, y), 0) for x, y, r, t in occupied)
     inside = (np.abs(hidden - centre) < half + 2).all(axis=1).sum() if len(hidden) else 0
     return outside * 2 + area / 10 + inside * 6

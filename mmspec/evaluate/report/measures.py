@@ -58,8 +58,10 @@ def figures(entries: Mapping[str, Sequence[Mapping]]) -> dict[str, MeasuredValue
     names = dict.fromkeys(name for one in entries.values() for entry in one for name in entry["figures"])
     values_by_name = {}
     for name in names:
-        groups = [[entry["figures"][name] for entry in one if entry["figures"].get(name) is not None]
-                  for one in entries.values()]  # fmt: skip
+        groups = [
+            [entry["figures"][name] for entry in one if entry["figures"].get(name) is not None]
+            for one in entries.values()
+        ]
         groups = [one for one in groups if one]
         if groups:
             values = np.concatenate(groups)

@@ -84,8 +84,15 @@ def named_rows(rows: Sequence[dict], name: str, most: int) -> list[dict]:
     """Return the rows whose method a panel names: plain decoding, those that no other beats, then the best known."""
     rows = [row for row in rows if row.get(name) is not None]
     best = front([(row["speedup_vs_ar"], row[name]) for row in rows], MEASURES[name].better)
-    order = sorted(rows, key=lambda row: (not row["plain"], (row["speedup_vs_ar"], row[name]) not in best,
-                                          known(row["method"]) is None, not row["exact"]))  # fmt: skip
+    order = sorted(
+        rows,
+        key=lambda row: (
+            not row["plain"],
+            (row["speedup_vs_ar"], row[name]) not in best,
+            known(row["method"]) is None,
+            not row["exact"],
+        ),
+    )
     return order[:most]
 
 

@@ -47,9 +47,11 @@ def draw_by_position(tables: Sequence[Table], look: Mapping[str, Look], stem: Pa
 
 
 def draw_positions(
-    contents: Mapping[str, Mapping[str, Sequence[float]]], look: Mapping[str, Look], stem: Path,
+    contents: Mapping[str, Mapping[str, Sequence[float]]],
+    look: Mapping[str, Look],
+    stem: Path,
     kinds: Sequence[str] = FORMATS,
-) -> list[Path]:  # fmt: skip
+) -> list[Path]:
     """Draw the acceptance by position into files STEM.KIND: by table and method, the share of rounds that keep at least
     1, 2, .. drafted values."""
     curves = {
@@ -63,9 +65,12 @@ def draw_positions(
 
 
 def _draw_curves(
-    contents: Mapping[str, Mapping[str, tuple]], look: Mapping[str, Look], stem: Path, settings: Mapping[str, Any],
+    contents: Mapping[str, Mapping[str, tuple]],
+    look: Mapping[str, Look],
+    stem: Path,
+    settings: Mapping[str, Any],
     kinds: Sequence[str],
-) -> list[Path]:  # fmt: skip
+) -> list[Path]:
     """Draw a panel per entry, with the names of methods beside their lines; return the files, none of nothing."""
     contents = {title: lines for title, lines in contents.items() if lines}
     if not contents:
@@ -120,9 +125,12 @@ def without_temperature(settings: Mapping[str, object]) -> str:
 
 
 def draw_by_temperature(
-    rows: Sequence[dict], settings: Mapping[str, str], look: Mapping[str, Look], stem: Path,
+    rows: Sequence[dict],
+    settings: Mapping[str, str],
+    look: Mapping[str, Look],
+    stem: Path,
     kinds: Sequence[str] = FORMATS,
-) -> list[Path]:  # fmt: skip
+) -> list[Path]:
     """Draw a panel per model; return the files, none where no method was run at two temperatures."""
     curves = {
         json.loads(name)["model"]: {method: tuple(zip(*points, strict=True)) for method, points in methods.items()}

@@ -173,8 +173,11 @@ def judge_of(records: Records, table: Table) -> str | None:
     """Return the hash of the judges of a table; None without scores. Of several judges it is the judge with the most
     scores, so that all rows of the table have the same judge."""
     keys = [one["key"] for samples in table.cells.values() for one in samples]
-    named = dict.fromkeys(one["judges"][table.shared["model"]]["hash"] for one in records.headers
-                          if table.shared["model"] in one["judges"])  # fmt: skip
+    named = dict.fromkeys(
+        one["judges"][table.shared["model"]]["hash"]
+        for one in records.headers
+        if table.shared["model"] in one["judges"]
+    )
     counts = {by: sum((key, by) in records.scores for key in keys) for by in named}
     best = max(counts, key=lambda by: counts[by], default=None)
     return best if best is not None and counts[best] else None

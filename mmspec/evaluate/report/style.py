@@ -68,9 +68,13 @@ def figure_of(across: int, down: int, wide: float = WIDE, tall: float = TALL) ->
 
 
 def draw_grid(
-    contents: Mapping[str, Any], stem: Path, paint: Callable[[Any, Any], Mapping[str, Any]], across: int = 2,
-    kinds: Sequence[str] = FORMATS, **size: float,
-) -> list[Path]:  # fmt: skip
+    contents: Mapping[str, Any],
+    stem: Path,
+    paint: Callable[[Any, Any], Mapping[str, Any]],
+    across: int = 2,
+    kinds: Sequence[str] = FORMATS,
+    **size: float,
+) -> list[Path]:
     """Draw a panel per entry, at most `across` a line, and a legend of all below them, into files STEM.KIND. `paint`
     draws a content on axes and returns the handles of its legend, by name. `size` is that of `figure_of`."""
     if not contents:

@@ -64,8 +64,10 @@ class VideoBenchConfig(DrawnBenchConfig):
             object.__setattr__(self, "model", suite.model)
         kind = video_kind(self.model)
         if kind != suite.kind:
-            raise ValueError(f"--suite: expected a suite for a model of {kind} such as {self.model!r}, got {self.suite!r}, "
-                             "choose another suite or model")  # fmt: skip
+            raise ValueError(
+                f"--suite: expected a suite for a model of {kind} such as {self.model!r}, got {self.suite!r}, "
+                "choose another suite or model"
+            )
         check_reward(self.reward)
         self.refuse("draws blocks", kind != BLOCKS, "draft", "blocks", "thresholds")
         self.refuse("draws codes", kind == BLOCKS, "temperatures")

@@ -54,9 +54,11 @@ def block_facts(way: PipelineCall, stats: VideoStats) -> dict[str, Any]:
         "target_forwards": stats.target_forwards,
         "context_forwards": stats.context_forwards,
         "block_s": list(stats.block_s),
-        "blocks": [[[bool(one.drafted), bool(one.kept), times] for one, times in zip(*pair, strict=True)]
-                   for pair in zip(stats.records, scored, strict=True)],
-    }  # fmt: skip
+        "blocks": [
+            [[bool(one.drafted), bool(one.kept), times] for one, times in zip(*pair, strict=True)]
+            for pair in zip(stats.records, scored, strict=True)
+        ],
+    }
 
 
 def _sync(decoding: Any) -> str:

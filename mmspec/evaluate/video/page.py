@@ -69,11 +69,14 @@ def _title(rows: Sequence[dict]) -> str:
     if videos:
         parts.append(f"{videos} videos a figure")
     if "blocks" in first:
-        parts.append(f"{first['blocks']} blocks of {first['block_frames']} latent frames, {first['target_steps']} and "
-                     f"{first['draft_steps']} passes a block, parameters {first['parameter_ratio']} : 1")  # fmt: skip
+        parts.append(
+            f"{first['blocks']} blocks of {first['block_frames']} latent frames, {first['target_steps']} and "
+            f"{first['draft_steps']} passes a block, parameters {first['parameter_ratio']} : 1"
+        )
     else:
-        parts.append(f"{first['values']} codes in {first['frames']} frames, mean top-1 probability "
-                     f"{first['top1_probability']}")  # fmt: skip
+        parts.append(
+            f"{first['values']} codes in {first['frames']} frames, mean top-1 probability {first['top1_probability']}"
+        )
     return f"{describe(first)}: {', '.join(parts)}"
 
 
@@ -102,8 +105,10 @@ def _worth(rows: Sequence[dict]) -> list[str]:
         return []
     above = [row["method"] for row in routed if row["reward_above_strided_interval"][0] > 0]
     below = [row["method"] for row in routed if row["reward_above_strided_interval"][1] < 0]
-    return [f"above strided routing at equal budget, in reward: {', '.join(above) or 'none'}; below: "
-            f"{', '.join(below) or 'none'}"]  # fmt: skip
+    return [
+        f"above strided routing at equal budget, in reward: {', '.join(above) or 'none'}; below: "
+        f"{', '.join(below) or 'none'}"
+    ]
 
 
 def panels(result: dict) -> list[Panel]:

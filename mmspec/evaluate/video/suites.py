@@ -102,8 +102,16 @@ _ALL = VideoMethod("sdvg-all", "SDVG, everything stands", "sdvg", part="draft", 
 
 def _row(family: str, title: str, share: float, router: RouterFactory, settings: str = "") -> VideoMethod:
     decoding = f"sdvg:{settings}" if settings else "sdvg"
-    return VideoMethod(f"{family}-{share:g}", f"{title} {share:g}", "sdvg", family, part="draft", decoding=decoding,
-                       router=router, knob=share)  # fmt: skip
+    return VideoMethod(
+        f"{family}-{share:g}",
+        f"{title} {share:g}",
+        "sdvg",
+        family,
+        part="draft",
+        decoding=decoding,
+        router=router,
+        knob=share,
+    )
 
 
 def _sdvg(share: float, sync: str = "lazy") -> VideoMethod:
@@ -133,8 +141,16 @@ def _budgets(share: float) -> tuple[VideoMethod, ...]:
 def at_threshold(least: float) -> VideoMethod:
     """Return SDVG with a threshold in the reward's own unit."""
     bitwise = least == math.inf
-    return VideoMethod(f"fixed-{least:g}", f"SDVG, reward >= {least:g}", "sdvg", "fixed", part="draft",
-                       decoding=f"sdvg:threshold={least!r}", bitwise=bitwise, knob=least)  # fmt: skip
+    return VideoMethod(
+        f"fixed-{least:g}",
+        f"SDVG, reward >= {least:g}",
+        "sdvg",
+        "fixed",
+        part="draft",
+        decoding=f"sdvg:threshold={least!r}",
+        bitwise=bitwise,
+        knob=least,
+    )
 
 
 _CODES = (

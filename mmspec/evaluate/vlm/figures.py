@@ -67,10 +67,13 @@ def _parting(method: VlmMethod, timed: TimedSetting) -> dict:
     margins = cache(lambda case: preference(timed, case, peer))
     name, batch = timed.setting.task.name, timed.setting.batch
     parted = [
-        {"prompt": f"{name} {one.case * batch + one.row + 1}", "token": one.place + 1,
-         "margin": None if one.margin == math.inf else one.margin}
+        {
+            "prompt": f"{name} {one.case * batch + one.row + 1}",
+            "token": one.place + 1,
+            "margin": None if one.margin == math.inf else one.margin,
+        }
         for one in differences(first, own, margins)
-    ]  # fmt: skip
+    ]
     return {
         **parting(first, own, margins, 0.0 if method.like else tie_of(timed.resources.model.dtype)),
         "parted": parted,

@@ -48,9 +48,14 @@ class VlmQuality:
 
 @torch.no_grad()
 def generate_texts(
-    model, processor, subjects: Sequence, prompts: list[str], batch: int = 50, sample: bool = False,
+    model,
+    processor,
+    subjects: Sequence,
+    prompts: list[str],
+    batch: int = 50,
+    sample: bool = False,
     show: Callable[[Any], Image] = render,
-) -> tuple[list[str], Tensor]:  # fmt: skip
+) -> tuple[list[str], Tensor]:
     """Generate texts (greedy, or T = 1 with `sample`) about subjects, scenes or any objects that `show` can draw.
     Return them with the top-1 probability of each sampled token, float32 [T], empty unless sampled."""
     texts, certain = [], []
@@ -153,17 +158,21 @@ class WordsRight:
     name, hash, about = "words_right", "documents-1", "share of a document's words that the text has in their order"
 
     def __call__(self, outputs: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
-        return np.array([
-            words_right(text, sample_document(one.world)) if one.category == DOCUMENT else float("nan")
-            for text, one in zip(outputs, prompts, strict=True)
-        ])  # fmt: skip
+        return np.array(
+            [
+                words_right(text, sample_document(one.world)) if one.category == DOCUMENT else float("nan")
+                for text, one in zip(outputs, prompts, strict=True)
+            ]
+        )
 
 
 class AnswerRight:
     name, hash, about = "answer_right", "answers-1", "share of texts that contain an answer the prompt names"
 
     def __call__(self, outputs: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
-        return np.array([
-            float(any(answer.lower() in text.lower() for answer in one.answers)) if one.answers else float("nan")
-            for text, one in zip(outputs, prompts, strict=True)
-        ])  # fmt: skip
+        return np.array(
+            [
+                float(any(answer.lower() in text.lower() for answer in one.answers)) if one.answers else float("nan")
+                for text, one in zip(outputs, prompts, strict=True)
+            ]
+        )

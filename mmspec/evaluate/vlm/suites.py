@@ -92,27 +92,44 @@ _UNTRAINED = (
 )
 _ENGINE = (
     _HF_LOOKUP,
-    VlmMethod("hf-assisted", "transformers assisted", engine="transformers",
-              options={"assistant_model": lambda resources: resources.zoo_part("vlm/small")[0]}),
+    VlmMethod(
+        "hf-assisted",
+        "transformers assisted",
+        engine="transformers",
+        options={"assistant_model": lambda resources: resources.zoo_part("vlm/small")[0]},
+    ),
     VlmMethod("eagle", "EAGLE dynamic tree", drafter=_EAGLE, change=shaped(DynamicTree())),
     VlmMethod("eagle-static", "EAGLE static tree", drafter=_EAGLE, change=shaped(StaticTree()), at=GREEDY),
     VlmMethod("eagle-chain", "EAGLE chain", drafter=_EAGLE, change=chained(7), at=GREEDY),
     *(
-        VlmMethod(f"eagle-{rule}", f"EAGLE sampled tree, {title}", rule, "", SAMPLED, drafter=_EAGLE,
-                  change=shaped(StaticTree()))
+        VlmMethod(
+            f"eagle-{rule}",
+            f"EAGLE sampled tree, {title}",
+            rule,
+            "",
+            SAMPLED,
+            drafter=_EAGLE,
+            change=shaped(StaticTree()),
+        )
         for rule, title in (("traversal", "traversal"), ("recursive", "recursive"), ("match", "target-match"))
     ),
     VlmMethod("eagle-block", "EAGLE sampled chain, block", drafter=_EAGLE, change=chained(7), rule="block", at=SAMPLED),
     *_UNTRAINED,
     _AUTO,
-)  # fmt: skip
+)
 _SHAPED = (
     VlmMethod("eagle-tree", "EAGLE dynamic tree", drafter=_EAGLE, change=shaped(DynamicTree())),
-    VlmMethod("eagle-confidence", "EAGLE, confidence stop", drafter=_EAGLE, change=chained(ConfidenceStop(longest=LONGEST))),
+    VlmMethod(
+        "eagle-confidence", "EAGLE, confidence stop", drafter=_EAGLE, change=chained(ConfidenceStop(longest=LONGEST))
+    ),
     VlmMethod("eagle-specdecpp", "EAGLE, SpecDec++", drafter=_EAGLE, change=with_acceptance_head(LONGEST), part=HEAD),
     VlmMethod("msd-viskip", "MSD, ViSkip", drafter="msd", change=with_vision_skip),
-    VlmMethod("dflash_vision-tree", "DFlash with vision, likeliest prefixes", drafter=_BLOCK,
-              change=shaped(DynamicTree(nodes=16, depth=11, width=4))),
+    VlmMethod(
+        "dflash_vision-tree",
+        "DFlash with vision, likeliest prefixes",
+        drafter=_BLOCK,
+        change=shaped(DynamicTree(nodes=16, depth=11, width=4)),
+    ),
     _goodput(_EAGLE, "EAGLE"),
     _goodput("msd", "MSD"),
     _goodput(_BLOCK, "DFlash with vision"),
@@ -120,7 +137,7 @@ _SHAPED = (
     _AUTO,
     *_as_it_is("random", "untrained EAGLE"),
     _goodput("random", "untrained EAGLE"),
-)  # fmt: skip
+)
 _STRICT_PLAIN = VlmMethod("plain-strict", "mmspec plain, strict", strict=True)
 
 
@@ -146,9 +163,15 @@ def _hybrid_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
 
 
 CHAINS = (2, 3, 4, 6)
-TREES = {nodes: DynamicTree(nodes=nodes, depth=depth, width=width) for nodes, depth, width in (
-    (8, 4, 2), (16, 5, 3), (24, 6, 4), (32, 7, 4),
-)}  # fmt: skip
+TREES = {
+    nodes: DynamicTree(nodes=nodes, depth=depth, width=width)
+    for nodes, depth, width in (
+        (8, 4, 2),
+        (16, 5, 3),
+        (24, 6, 4),
+        (32, 7, 4),
+    )
+}
 _WIDELY_CHAIN, _WIDELY_TREE = 4, 16  # the shapes that sampled requests and batches of `real` use too
 _RIVALS = {"rivals": "real"}
 
@@ -158,8 +181,16 @@ def _real_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
     short = name.removeprefix(f"{SMOLLM2}-")
 
     def row(key: str, words: str, change: DrafterChange, point: int, is_wide: bool) -> VlmMethod:
-        return VlmMethod(f"{short}-{key}", f"{title}{words}", family=short, drafter=name, change=change, point=point,
-                         widely=is_wide, **_RIVALS)  # fmt: skip
+        return VlmMethod(
+            f"{short}-{key}",
+            f"{title}{words}",
+            family=short,
+            drafter=name,
+            change=change,
+            point=point,
+            widely=is_wide,
+            **_RIVALS,
+        )
 
     chains = {n: row(f"chain-{n}", f", chain of {n}", chained(n), n, n == _WIDELY_CHAIN) for n in CHAINS}
     trees = [row(f"tree-{n}", f", tree of {n}", shaped(one), n, n == _WIDELY_TREE) for n, one in TREES.items()]
@@ -168,8 +199,15 @@ def _real_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
         for kind, n, shape in (("chain", 3, chained(3)), ("chain", 4, chained(4)), ("tree", 16, shaped(TREES[16])))
     ]
     chain = chains[_WIDELY_CHAIN]
-    strict = replace(chain, key=f"{chain.key}-strict", title=f"{chain.title}, strict", widely=False, strict=True,
-                     like=_STRICT_PLAIN.key, rivals="")  # fmt: skip
+    strict = replace(
+        chain,
+        key=f"{chain.key}-strict",
+        title=f"{chain.title}, strict",
+        widely=False,
+        strict=True,
+        like=_STRICT_PLAIN.key,
+        rivals="",
+    )
     return (*chains.values(), *trees, *merged, strict)
 
 
@@ -185,14 +223,21 @@ REAL = VlmSuite(
     each=_real_rows,
     drafters=("smollm2-eagle3",),
     prompts=REAL_COUNT,
-    columns=(*COMMON, "x total time", "x decoding (10-90 %)", "draft + target + verify share", "peak MB", "identical",
-             "batch as alone"),
+    columns=(
+        *COMMON,
+        "x total time",
+        "x decoding (10-90 %)",
+        "draft + target + verify share",
+        "peak MB",
+        "identical",
+        "batch as alone",
+    ),
     model=SMOLLM2,
     united="all kinds",
     narrowed=True,
     curve=True,
     alone=True,
-)  # fmt: skip
+)
 
 SUITES: dict[str, VlmSuite] = {
     "real": REAL,

@@ -159,8 +159,11 @@ def against_best(title: str | None, ratios: Sequence[float]) -> dict:
 
 def _against_best(together: dict[str, dict], groups: dict[str, list[dict]]) -> None:
     """Add to controlled rows the comparison with the best fixed row over all tasks."""
-    fixed = [key for key, row in together.items() if key != PEER and not row["controlled"] and row["speedup_vs_ar"]
-             and not key.startswith("hf-")]  # fmt: skip
+    fixed = [
+        key
+        for key, row in together.items()
+        if key != PEER and not row["controlled"] and row["speedup_vs_ar"] and not key.startswith("hf-")
+    ]
     best = max(fixed, key=lambda key: together[key]["speedup_vs_ar"], default=None)
     for key, row in together.items():
         if row["controlled"]:
@@ -200,11 +203,19 @@ def best_lines(rows: Sequence[dict], together: str) -> list[str]:
     """Return a sentence per batch and temperature on the fastest fixed drafter, over all kinds and of each kind."""
     lines = []
     for (batch, temperature), group in _settings(rows):
-        drafted = [row for row in group if row["speedup_vs_hf"] and not row["controlled"]
-                   and row["key"] not in (PEER, PLAIN) and not row["key"].startswith("hf-")]  # fmt: skip
+        drafted = [
+            row
+            for row in group
+            if row["speedup_vs_hf"]
+            and not row["controlled"]
+            and row["key"] not in (PEER, PLAIN)
+            and not row["key"].startswith("hf-")
+        ]
         kinds = [together, *(task for task in dict.fromkeys(row["task"] for row in drafted) if task != together)]
-        best = [max((row for row in drafted if row["task"] == kind), key=lambda row: row["speedup_vs_hf"], default=None)
-                for kind in kinds]  # fmt: skip
+        best = [
+            max((row for row in drafted if row["task"] == kind), key=lambda row: row["speedup_vs_hf"], default=None)
+            for kind in kinds
+        ]
         drafters = ", ".join(f"{row['task']} {row['speedup_vs_hf']:.2f}x ({row['method']})" for row in best if row)
         if drafters:
             lines.append(f"fastest fixed drafter against transformers, batch {batch}, T = {temperature:g}: {drafters}")

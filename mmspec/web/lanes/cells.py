@@ -62,8 +62,12 @@ class CellMarks:
         drafted = _drafted(run.drafter.last, self.filled, target.total)
         rest = new[accepted:]
         self.filled = target.filled[0]
-        return _marks(new[:accepted], [cell for cell in rest if cell in drafted],
-                      [cell for cell in rest if cell not in drafted], drafted), accepted  # fmt: skip
+        return _marks(
+            new[:accepted],
+            [cell for cell in rest if cell in drafted],
+            [cell for cell in rest if cell not in drafted],
+            drafted,
+        ), accepted
 
     def _masked(self, run: DecodingRun) -> Marks:
         """Return the marks of values in any order. An accepted draft equals the final value."""

@@ -113,8 +113,9 @@ def prompt_row(
     )
     known = tuple(examples)
     rows = gr.Dataset(components=[prompt], samples=[[text] for text in known], label="Examples")
-    rows.click(small_handler(lambda number: known[checked_whole("example", number, 0, len(known) - 1)]), rows, prompt,
-               **QUIET)  # fmt: skip
+    rows.click(
+        small_handler(lambda number: known[checked_whole("example", number, 0, len(known) - 1)]), rows, prompt, **QUIET
+    )
     return prompt
 
 

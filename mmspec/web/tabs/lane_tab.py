@@ -79,8 +79,9 @@ class LaneReport(ABC):
         """Return the outputs of the tab: status, headline, lanes, `media` outputs, table and record."""
         done, same = fast.ended, self.same(plain, fast)
         pair = [(lane, self.view(lane)) for lane in (plain, fast)]
-        view = markup.lanes(pair, unit=self.unit, replay=done, legend=self.legend, captions=self.captions(fast),
-                            code=self.code())  # fmt: skip
+        view = markup.lanes(
+            pair, unit=self.unit, replay=done, legend=self.legend, captions=self.captions(fast), code=self.code()
+        )
         record = {"identical": same, "done": done, "plain": self.figures(plain), "fast": self.figures(fast)}
         if not done:
             lane = fast if fast.rounds else plain

@@ -57,9 +57,16 @@ class ImageTab(LaneTab):
         return [self.decoding, self.law, temperature, seed]
 
     def media_views(self) -> list[Any]:
-        slider = gr.ImageSlider(label="Plain (left) against accelerated (right)", show_label=False, interactive=False,
-                                format="png", type="pil", elem_id=f"{self.id}-slider", visible=False,
-                                buttons=["fullscreen"])  # fmt: skip
+        slider = gr.ImageSlider(
+            label="Plain (left) against accelerated (right)",
+            show_label=False,
+            interactive=False,
+            format="png",
+            type="pil",
+            elem_id=f"{self.id}-slider",
+            visible=False,
+            buttons=["fullscreen"],
+        )
         return [slider, gr.HTML(container=False, elem_id=f"{self.id}-difference")]
 
     def connect(self, outputs: list[Any], cleared: list[Any]) -> None:

@@ -26,13 +26,28 @@ class VlmTab(LaneTab):
 
     def request_controls(self) -> list[Any]:
         gr.HTML('<p class="mm-label">Picture: PNG, JPEG or WebP</p>', container=False)
-        self.file = gr.Image(label="Picture: PNG, JPEG or WebP", show_label=False, type="filepath",
-                             sources=["upload", "clipboard"], height=220, buttons=["fullscreen"],
-                             elem_id=f"{self.id}-picture")  # fmt: skip
+        self.file = gr.Image(
+            label="Picture: PNG, JPEG or WebP",
+            show_label=False,
+            type="filepath",
+            sources=["upload", "clipboard"],
+            height=220,
+            buttons=["fullscreen"],
+            elem_id=f"{self.id}-picture",
+        )
         gr.HTML('<p class="mm-label">Or pick a picture of the zoo\'s world</p>', container=False)
-        self.examples = gr.Gallery([picture for picture, _ in _examples()], columns=3, height=110, show_label=False,
-                                   label="Pictures of the zoo's world", allow_preview=False, object_fit="contain",
-                                   buttons=[], interactive=False, elem_id=f"{self.id}-examples")  # fmt: skip
+        self.examples = gr.Gallery(
+            [picture for picture, _ in _examples()],
+            columns=3,
+            height=110,
+            show_label=False,
+            label="Pictures of the zoo's world",
+            allow_preview=False,
+            object_fit="contain",
+            buttons=[],
+            interactive=False,
+            elem_id=f"{self.id}-examples",
+        )
         self.question = gr.Textbox(
             QUESTIONS[0],
             label="Question",
@@ -54,8 +69,16 @@ class VlmTab(LaneTab):
 
     def connect(self, outputs: list[Any], cleared: list[Any]) -> None:
         self.examples.select(self._picker(), outputs=[self.file, self.question], **QUIET)
-        self.file.upload(self._gate(cleared), self.file, [self.file, *outputs], api_visibility="private",
-                         concurrency_id="gate", concurrency_limit=2, show_progress="hidden", **UNCHECKED)  # fmt: skip
+        self.file.upload(
+            self._gate(cleared),
+            self.file,
+            [self.file, *outputs],
+            api_visibility="private",
+            concurrency_id="gate",
+            concurrency_limit=2,
+            show_progress="hidden",
+            **UNCHECKED,
+        )
         self.law.change(_switch, self.law, [self.warning, self.drafter, self.temperature], **QUIET)
 
     def checked(self, file, text, drafter, law, temperature, seed, tokens) -> Callable[[], VlmReport]:

@@ -24,10 +24,20 @@ def new_encoder(tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> T5EncoderM
     """Return a newly initialised encoder: three layers of 128."""
     torch.manual_seed(seed)
     config = T5Config(
-        vocab_size=len(tokenizer), d_model=WIDTH, d_kv=32, num_heads=4, d_ff=256, num_layers=3, dropout_rate=0.0,
-        feed_forward_proj="gated-gelu", pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id,
-        relative_attention_num_buckets=32, relative_attention_max_distance=64, is_encoder_decoder=False,
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        d_model=WIDTH,
+        d_kv=32,
+        num_heads=4,
+        d_ff=256,
+        num_layers=3,
+        dropout_rate=0.0,
+        feed_forward_proj="gated-gelu",
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        relative_attention_num_buckets=32,
+        relative_attention_max_distance=64,
+        is_encoder_decoder=False,
+    )
     encoder = T5EncoderModel(config)
     # adjacent words belong together: three heads initially attend one and two tokens back, and one ahead
     with torch.no_grad():
@@ -53,7 +63,7 @@ class FactReader(nn.Module):
 
     def __init__(
         self, encoder: T5EncoderModel, dim: int, heads: Mapping[str, int] = HEADS, own: Mapping[str, int] = OWN_HEADS
-    ):  # fmt: skip
+    ):
         super().__init__()
         self.encoder, self.projection = encoder, CaptionProjection(WIDTH, dim)
         self.mix = nn.Sequential(nn.Linear(dim, 2 * dim), nn.GELU())

@@ -45,9 +45,15 @@ def new_clip(size: ClipSize = ClipSize(), seed: int | None = 0) -> CLIP:
     tokenizer = image_prompt_tokenizer()
     vision = CLIPVisionCfg(layers=size.layers, width=size.width, head_width=8 * size.width, image_size=IMAGE_SCENE_SIDE)
     text = CLIPTextCfg(
-        context_length=LONGEST, vocab_size=len(tokenizer), width=size.text_width, heads=size.text_heads,
-        layers=size.text_layers, pad_id=tokenizer.pad_token_id, eos_id=tokenizer.eos_token_id, pool_type="eos",
-    )  # fmt: skip
+        context_length=LONGEST,
+        vocab_size=len(tokenizer),
+        width=size.text_width,
+        heads=size.text_heads,
+        layers=size.text_layers,
+        pad_id=tokenizer.pad_token_id,
+        eos_id=tokenizer.eos_token_id,
+        pool_type="eos",
+    )
     return CLIP(size.space, vision, text)
 
 

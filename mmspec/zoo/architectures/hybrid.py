@@ -72,10 +72,14 @@ def new_tokenizer() -> PreTrainedTokenizerFast:
     words = [f"{space}{word}" for word in words for space in ("", " ")]
     tokenizer = word_byte_tokenizer(SPECIAL, [*prompts, *answers, *REQUESTS, *words, "user", "assistant"])
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token=END, pad_token=PAD,
-        additional_special_tokens=[START, VISION_START, VISION_END, IMAGE, VIDEO], padding_side="left",
-        model_max_length=4096, clean_up_tokenization_spaces=False,
-    )  # fmt: skip
+        tokenizer_object=tokenizer,
+        eos_token=END,
+        pad_token=PAD,
+        additional_special_tokens=[START, VISION_START, VISION_END, IMAGE, VIDEO],
+        padding_side="left",
+        model_max_length=4096,
+        clean_up_tokenization_spaces=False,
+    )
 
 
 def new_processor() -> Qwen3VLProcessor:
@@ -97,23 +101,50 @@ def new_model(tokenizer: PreTrainedTokenizerFast, size: HybridSize = HybridSize(
     heads = size.width // 32
     names = {"d": "linear_attention", "f": "full_attention"}
     text = dict(
-        vocab_size=len(tokenizer), hidden_size=size.width, intermediate_size=size.inner, num_hidden_layers=len(size.kinds),
-        layer_types=[names[kind] for kind in size.kinds], num_attention_heads=heads, num_key_value_heads=heads,
-        head_dim=32, linear_num_key_heads=heads // 2, linear_num_value_heads=heads, linear_key_head_dim=32,
-        linear_value_head_dim=32, max_position_embeddings=4096, tie_word_embeddings=True,
-        pad_token_id=ids[PAD], eos_token_id=ids[END],
-        rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
-                         "mrope_section": [2, 3, 3], "mrope_interleaved": True},
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        hidden_size=size.width,
+        intermediate_size=size.inner,
+        num_hidden_layers=len(size.kinds),
+        layer_types=[names[kind] for kind in size.kinds],
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        head_dim=32,
+        linear_num_key_heads=heads // 2,
+        linear_num_value_heads=heads,
+        linear_key_head_dim=32,
+        linear_value_head_dim=32,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+        pad_token_id=ids[PAD],
+        eos_token_id=ids[END],
+        rope_parameters={
+            "rope_type": "default",
+            "rope_theta": 10000.0,
+            "partial_rotary_factor": 0.5,
+            "mrope_section": [2, 3, 3],
+            "mrope_interleaved": True,
+        },
+    )
     tower = dict(
-        depth=size.tower_layers, hidden_size=size.tower_width, intermediate_size=size.tower_inner,
-        num_heads=size.tower_width // 32, patch_size=PATCH, spatial_merge_size=MERGE, temporal_patch_size=FRAMES,
-        out_hidden_size=size.width, num_position_embeddings=(IMAGE_SIDE // PATCH) ** 2,
-    )  # fmt: skip
+        depth=size.tower_layers,
+        hidden_size=size.tower_width,
+        intermediate_size=size.tower_inner,
+        num_heads=size.tower_width // 32,
+        patch_size=PATCH,
+        spatial_merge_size=MERGE,
+        temporal_patch_size=FRAMES,
+        out_hidden_size=size.width,
+        num_position_embeddings=(IMAGE_SIDE // PATCH) ** 2,
+    )
     config = Qwen3_5Config(
-        text_config=text, vision_config=tower, image_token_id=ids[IMAGE], video_token_id=ids[VIDEO],
-        vision_start_token_id=ids[VISION_START], vision_end_token_id=ids[VISION_END], tie_word_embeddings=True,
-    )  # fmt: skip
+        text_config=text,
+        vision_config=tower,
+        image_token_id=ids[IMAGE],
+        video_token_id=ids[VIDEO],
+        vision_start_token_id=ids[VISION_START],
+        vision_end_token_id=ids[VISION_END],
+        tie_word_embeddings=True,
+    )
     model = Qwen3_5ForConditionalGeneration(config)
     model.generation_config = GenerationConfig(pad_token_id=ids[PAD], eos_token_id=ids[END])
     return model

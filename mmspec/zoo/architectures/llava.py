@@ -50,9 +50,15 @@ PATCH_HEADS = {
 def tower_config() -> CLIPVisionConfig:
     """Return the config of the tower: four layers of 192 on 8-pixel patches, 144 patches of a 96x96 picture."""
     return CLIPVisionConfig(
-        hidden_size=192, intermediate_size=768, projection_dim=192, num_hidden_layers=4, num_attention_heads=3,
-        image_size=IMAGE_SIDE, patch_size=PATCH, attention_dropout=0.0,
-    )  # fmt: skip
+        hidden_size=192,
+        intermediate_size=768,
+        projection_dim=192,
+        num_hidden_layers=4,
+        num_attention_heads=3,
+        image_size=IMAGE_SIDE,
+        patch_size=PATCH,
+        attention_dropout=0.0,
+    )
 
 
 def grid_embedding(side: int, width: int) -> Tensor:
@@ -153,9 +159,15 @@ def new_tokenizer() -> PreTrainedTokenizerFast:
         single=f"{BOS} $A", pair=f"{BOS} $A $B", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
     )
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token=BOS, eos_token=EOS, pad_token=PAD, additional_special_tokens=[IMAGE],
-        padding_side="left", model_max_length=4096, clean_up_tokenization_spaces=False,
-    )  # fmt: skip
+        tokenizer_object=tokenizer,
+        bos_token=BOS,
+        eos_token=EOS,
+        pad_token=PAD,
+        additional_special_tokens=[IMAGE],
+        padding_side="left",
+        model_max_length=4096,
+        clean_up_tokenization_spaces=False,
+    )
 
 
 def new_processor() -> LlavaProcessor:
@@ -170,21 +182,42 @@ def llava_processor(tokenizer: PreTrainedTokenizerBase, patch: int, image: str, 
         size={"shortest_edge": IMAGE_SIDE}, crop_size=side, image_mean=[0.5] * 3, image_std=[0.5] * 3
     )
     return LlavaProcessor(
-        image_processor=image_processor, tokenizer=tokenizer, patch_size=patch, vision_feature_select_strategy="default",
-        num_additional_image_tokens=1, image_token=image, chat_template=chat_template,
-    )  # fmt: skip
+        image_processor=image_processor,
+        tokenizer=tokenizer,
+        patch_size=patch,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        image_token=image,
+        chat_template=chat_template,
+    )
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast, size: TextSize = TextSize()) -> LlavaForConditionalGeneration:
     special = {name: tokenizer.convert_tokens_to_ids(name) for name in (PAD, BOS, EOS, IMAGE)}
     text = LlamaConfig(
-        vocab_size=len(tokenizer), hidden_size=size.width, intermediate_size=size.inner, num_hidden_layers=size.layers,
-        num_attention_heads=size.width // 64, num_key_value_heads=size.width // 64, max_position_embeddings=4096,
-        tie_word_embeddings=False, pad_token_id=special[PAD], bos_token_id=special[BOS], eos_token_id=special[EOS],
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        hidden_size=size.width,
+        intermediate_size=size.inner,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.width // 64,
+        num_key_value_heads=size.width // 64,
+        max_position_embeddings=4096,
+        tie_word_embeddings=False,
+        pad_token_id=special[PAD],
+        bos_token_id=special[BOS],
+        eos_token_id=special[EOS],
+    )
     config = LlavaConfig(
-        vision_config=tower_config(), text_config=text, image_token_index=special[IMAGE], projector_hidden_act="gelu",
-        vision_feature_layer=-1, vision_feature_select_strategy="default", image_seq_length=144,
-        tie_word_embeddings=False, pad_token_id=special[PAD], bos_token_id=special[BOS], eos_token_id=special[EOS],
-    )  # fmt: skip
+        vision_config=tower_config(),
+        text_config=text,
+        image_token_index=special[IMAGE],
+        projector_hidden_act="gelu",
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="default",
+        image_seq_length=144,
+        tie_word_embeddings=False,
+        pad_token_id=special[PAD],
+        bos_token_id=special[BOS],
+        eos_token_id=special[EOS],
+    )
     return LlavaForConditionalGeneration(config)

@@ -77,8 +77,11 @@ class WindowProjector(nn.Module):
         return rearrange(
             self.act(self.linear_1(features)),
             "b (r p c q) d -> b (r c) (p q d)",
-            r=count, c=count, p=self.size.window, q=self.size.window,
-        )  # fmt: skip
+            r=count,
+            c=count,
+            p=self.size.window,
+            q=self.size.window,
+        )
 
     def forward(self, features: Tensor) -> Tensor:
         """Return rows float [B, tokens_per_image, text] of patch features float [B, side * side, vision]."""
@@ -102,18 +105,26 @@ def compose(
     the precision of the language model. `picture` is the placeholder id of a picture's row."""
     text, size = language.config, projector.size
     if size.vision != tower.config.hidden_size or size.side * tower.config.patch_size != tower.config.image_size:
-        raise ValueError(f"tower: expected {size.side} x {size.side} patches of {size.vision}, the projector's, got "
-                         f"{tower.config.image_size} pixels and {tower.config.hidden_size}; use another")  # fmt: skip
+        raise ValueError(
+            f"tower: expected {size.side} x {size.side} patches of {size.vision}, the projector's, got "
+            f"{tower.config.image_size} pixels and {tower.config.hidden_size}; use another"
+        )
     if size.text != text.hidden_size:
         raise ValueError(
             f"language: expected a width of {size.text}, the projector's, got {text.hidden_size}; use another"
         )
     config = LlavaConfig(
-        vision_config=tower.config, text_config=text, image_token_index=picture, vision_feature_layer=-1,
-        vision_feature_select_strategy="default", image_seq_length=projector.tokens_per_image,
-        tie_word_embeddings=text.tie_word_embeddings, pad_token_id=text.pad_token_id, bos_token_id=text.bos_token_id,
+        vision_config=tower.config,
+        text_config=text,
+        image_token_index=picture,
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="default",
+        image_seq_length=projector.tokens_per_image,
+        tie_word_embeddings=text.tie_word_embeddings,
+        pad_token_id=text.pad_token_id,
+        bos_token_id=text.bos_token_id,
         eos_token_id=text.eos_token_id,
-    )  # fmt: skip
+    )
     with torch.device("meta"):
         model = LlavaForConditionalGeneration(config)
     model.model.vision_tower, model.model.multi_modal_projector = tower, projector

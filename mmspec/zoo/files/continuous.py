@@ -41,8 +41,16 @@ def read_captions(whole: Path) -> CaptionEncoder:
 
 def write_mar(model: MAR, folder: Path) -> None:
     """Write fp16 weights and config of a single transformer, with an index that names no autoencoder."""
-    _write(model, folder, {"_class_name": MARPipeline.__name__, "transformer": ["mmspec", "MAR"],
-                           "guidance_scale": GUIDANCE, "num_iter": ITERATIONS})  # fmt: skip
+    _write(
+        model,
+        folder,
+        {
+            "_class_name": MARPipeline.__name__,
+            "transformer": ["mmspec", "MAR"],
+            "guidance_scale": GUIDANCE,
+            "num_iter": ITERATIONS,
+        },
+    )
 
 
 def write_car(model: CausalTransformer, folder: Path) -> None:
@@ -59,8 +67,9 @@ def read_mar(folder: Path, kl: Path, whole: Path) -> MARPipeline:
     """Load a transformer in fp32 with the autoencoder in `kl` and the caption encoder of the pipeline in `whole`."""
     model = load_component(folder / "transformer", mar_from_state_dict).float()
     index = read_json(folder / INDEX)
-    return MARPipeline(model, read_kl(kl), read_captions(whole), guidance_scale=index["guidance_scale"],
-                       num_iter=index["num_iter"])  # fmt: skip
+    return MARPipeline(
+        model, read_kl(kl), read_captions(whole), guidance_scale=index["guidance_scale"], num_iter=index["num_iter"]
+    )
 
 
 def read_car(folder: Path, kl: Path) -> ContinuousARPipeline:

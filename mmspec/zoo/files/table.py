@@ -61,14 +61,27 @@ def _drafter(
 
 
 def _codes(about: str, recipe: str) -> ZooModel:
-    return ZooModel(about, "zoo.files.image:read_with_shared_tokenizer", "image.build_llamagen:build_with_shared_tokenizer",
-                    uses=("t2i/",), needs=("t2i/",), recipe=recipe)  # fmt: skip
+    return ZooModel(
+        about,
+        "zoo.files.image:read_with_shared_tokenizer",
+        "image.build_llamagen:build_with_shared_tokenizer",
+        uses=("t2i/",),
+        needs=("t2i/",),
+        recipe=recipe,
+    )
 
 
 def _continuous(about: str, kind: str, folders: tuple[str, ...], recipe: str, ships: bool = True) -> ZooModel:
     """Return the row of a model of continuous tokens, measured by the object detector."""
-    return ZooModel(about, f"zoo.files.continuous:read_{kind}", f"continuous.build_{kind}:build", uses=folders,
-                    needs=(*folders, "image_judge"), recipe=recipe, ships=ships)  # fmt: skip
+    return ZooModel(
+        about,
+        f"zoo.files.continuous:read_{kind}",
+        f"continuous.build_{kind}:build",
+        uses=folders,
+        needs=(*folders, "image_judge"),
+        recipe=recipe,
+        ships=ships,
+    )
 
 
 MODELS: dict[str, ZooModel] = {

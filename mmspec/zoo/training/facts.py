@@ -86,14 +86,26 @@ def train_image_prompt_encoder(
     """Train a caption encoder, for a transformer of width `dim`, on prompts of pictures that are never rendered."""
     tokenizer = image_prompt_tokenizer()
     return IMAGE_FACTS.train_reader(
-        FactReader(new_encoder(tokenizer), dim), tokenizer, LONGEST, sample_image_scene, image_prompt, folder,
-        steps=steps, batch=batch, resume=resume,
-    )  # fmt: skip
+        FactReader(new_encoder(tokenizer), dim),
+        tokenizer,
+        LONGEST,
+        sample_image_scene,
+        image_prompt,
+        folder,
+        steps=steps,
+        batch=batch,
+        resume=resume,
+    )
 
 
 # facts of a scene: its looks, then facts by color, with the last index for no object of the color
-VIDEO_HEADS = {"looks": LOOKS, "direction": len(COLORS) * (len(DIRECTIONS) + 1), "speed": len(COLORS) * (len(SPEEDS) + 1),
-         "tone": len(TONES), "backdrop": len(BACKDROPS)}  # fmt: skip
+VIDEO_HEADS = {
+    "looks": LOOKS,
+    "direction": len(COLORS) * (len(DIRECTIONS) + 1),
+    "speed": len(COLORS) * (len(SPEEDS) + 1),
+    "tone": len(TONES),
+    "backdrop": len(BACKDROPS),
+}
 # facts of the object that a word names
 VIDEO_OWN_HEADS = {"color": len(COLORS), "direction": len(DIRECTIONS), "speed": len(SPEEDS)}
 
@@ -108,9 +120,15 @@ def _movers(scene: VideoScene) -> list[ObjectFacts]:
 
 
 VIDEO_FACTS = FactTable(
-    "looks", LOOKS, len(COLORS), {"direction": len(DIRECTIONS), "speed": len(SPEEDS)}, KINDS, VIDEO_OWN_HEADS, _movers,
+    "looks",
+    LOOKS,
+    len(COLORS),
+    {"direction": len(DIRECTIONS), "speed": len(SPEEDS)},
+    KINDS,
+    VIDEO_OWN_HEADS,
+    _movers,
     all_right=("direction",),
-)  # fmt: skip
+)
 
 
 def look_labels(scenes: list[VideoScene], frames: int, side: int, border: int = 0) -> Tensor:
@@ -134,12 +152,26 @@ def train_video_prompt_encoder(
 
 
 def train_video_prompt_projection(
-    encoder: T5EncoderModel, folder: Path, dim: int, frames: int, steps: int = 400, batch: int = 64, resume: bool = True,
-    *, frozen: bool = True,
-) -> FactReader:  # fmt: skip
+    encoder: T5EncoderModel,
+    folder: Path,
+    dim: int,
+    frames: int,
+    steps: int = 400,
+    batch: int = 64,
+    resume: bool = True,
+    *,
+    frozen: bool = True,
+) -> FactReader:
     """Train a projection to width `dim` for an existing caption encoder, and the encoder itself unless it is frozen."""
     reader = FactReader(encoder.requires_grad_(not frozen), dim, VIDEO_HEADS, VIDEO_OWN_HEADS)
     return VIDEO_FACTS.train_reader(
-        reader, video_prompt_tokenizer(), VIDEO_LONGEST, sample_video_scene,
-        lambda scene, step: video_prompt(scene, step, frames), folder, steps=steps, batch=batch, resume=resume,
-    )  # fmt: skip
+        reader,
+        video_prompt_tokenizer(),
+        VIDEO_LONGEST,
+        sample_video_scene,
+        lambda scene, step: video_prompt(scene, step, frames),
+        folder,
+        steps=steps,
+        batch=batch,
+        resume=resume,
+    )

@@ -61,8 +61,11 @@ class _Prefetched(Generic[Batch]):
     def __call__(self, step: int) -> Batch:
         if step != self.next:
             order = range(step, self.count)
-            self.source = iter(DataLoader(self.steps, batch_size=None, sampler=order, num_workers=self.workers,
-                                          multiprocessing_context="fork"))  # fmt: skip
+            self.source = iter(
+                DataLoader(
+                    self.steps, batch_size=None, sampler=order, num_workers=self.workers, multiprocessing_context="fork"
+                )
+            )
         self.next = step + 1
         return next(self.source)
 
@@ -104,8 +107,15 @@ class ZooRecipe:
         return self.name.replace("/", "_")
 
     def plan(self) -> TrainingPlan:
-        return TrainingPlan(self.steps, self.lr, warmup=min(self.warmup, self.steps // 2), weight_decay=self.weight_decay,
-                            again=self.again, muon=self.muon, log_every=self.log_every)  # fmt: skip
+        return TrainingPlan(
+            self.steps,
+            self.lr,
+            warmup=min(self.warmup, self.steps // 2),
+            weight_decay=self.weight_decay,
+            again=self.again,
+            muon=self.muon,
+            log_every=self.log_every,
+        )
 
     def seeds(self) -> dict[str, Any]:
         return {}
@@ -127,9 +137,13 @@ class ZooRecipe:
         return train(module, loss_of, self.plan(), folder, self.name, resume)
 
     def trained(
-        self, make: Callable[[], Model], loss: Callable[[Model, int], tuple[Tensor, dict[str, float]]], folder: Path,
-        resume: bool = True, device: str = "cpu",
-    ) -> tuple[Model, dict[str, float]]:  # fmt: skip
+        self,
+        make: Callable[[], Model],
+        loss: Callable[[Model, int], tuple[Tensor, dict[str, float]]],
+        folder: Path,
+        resume: bool = True,
+        device: str = "cpu",
+    ) -> tuple[Model, dict[str, float]]:
         """Train a new model with `train`; return it frozen, with the means of its last logged steps."""
         torch.manual_seed(self.seed)
         model = make().to(device).train()
@@ -137,13 +151,28 @@ class ZooRecipe:
         return model.eval().requires_grad_(False), figures
 
     def card(
-        self, out: Path, model: nn.Module, figures: Mapping[str, float], measured: Mapping[str, Mapping[str, float]],
+        self,
+        out: Path,
+        model: nn.Module,
+        figures: Mapping[str, float],
+        measured: Mapping[str, Mapping[str, float]],
         **facts: Any,
-    ) -> dict[str, Any]:  # fmt: skip
+    ) -> dict[str, Any]:
         """Write the card of a model, as read back, with figures of its training and rounded `measured` figures."""
         measured = {name: rounded(values) for name, values in measured.items()}
-        return write_card(out, self.name, model, self.data, builds=self.builds, **self.seeds(), model_seed=self.seed,
-                          steps=self.steps, **facts, training=rounded(figures), **measured)  # fmt: skip
+        return write_card(
+            out,
+            self.name,
+            model,
+            self.data,
+            builds=self.builds,
+            **self.seeds(),
+            model_seed=self.seed,
+            steps=self.steps,
+            **facts,
+            training=rounded(figures),
+            **measured,
+        )
 
 
 def train(
@@ -158,9 +187,15 @@ def train(
         first = state.begin(optimizer, resume)
         bar = progress.add_task(title, total=plan.steps, completed=first, note="")
         figures = train_steps(
-            module, loss_of, plan, optimizer, state, first, log_every=plan.log_every,
+            module,
+            loss_of,
+            plan,
+            optimizer,
+            state,
+            first,
+            log_every=plan.log_every,
             on_step=lambda step, figures: progress.update(bar, completed=step, note=note_of(figures)),
-        )  # fmt: skip
+        )
     return {name: value for name, value in figures.items() if name not in ("step", "seconds")}
 
 

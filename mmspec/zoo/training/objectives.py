@@ -105,9 +105,18 @@ class FactTable:
         return whole + F.cross_entropy(seen, labels[row, cell].to(device))
 
     def train_reader(
-        self, reader: FactReader, tokenizer: PreTrainedTokenizerFast, longest: int, scene_of: Callable[[int], Any],
-        prompt_of: Callable[[Any, int], str], folder: Path, *, steps: int, batch: int, resume: bool,
-    ) -> FactReader:  # fmt: skip
+        self,
+        reader: FactReader,
+        tokenizer: PreTrainedTokenizerFast,
+        longest: int,
+        scene_of: Callable[[int], Any],
+        prompt_of: Callable[[Any, int], str],
+        folder: Path,
+        *,
+        steps: int,
+        batch: int,
+        resume: bool,
+    ) -> FactReader:
         """Train a reader in place on prompts of scenes that are never rendered: seed -> scene, and (scene, step) ->
         prompt of at most `longest` tokens."""
 
@@ -119,8 +128,10 @@ class FactTable:
             whole, own = reader(ids, rows["attention_mask"], step)
             loss, figures = self.loss(whole, self.facts(scenes))
             tokens = self.token_facts(ids, scenes, tokenizer)
-            return loss + sum(F.cross_entropy(own[name].flatten(0, 1), wanted.flatten(), ignore_index=IGNORED_LABEL)
-                              for name, wanted in tokens.items()), figures  # fmt: skip
+            return loss + sum(
+                F.cross_entropy(own[name].flatten(0, 1), wanted.flatten(), ignore_index=IGNORED_LABEL)
+                for name, wanted in tokens.items()
+            ), figures
 
         train(
             reader,
@@ -156,9 +167,14 @@ class ReconstructionWeights(Protocol):
 
 
 def reconstruction_loss(
-    decoded: Tensor, pixels: Tensor, mean: Tensor, log_variance: Tensor, weights: ReconstructionWeights, step: int,
+    decoded: Tensor,
+    pixels: Tensor,
+    mean: Tensor,
+    log_variance: Tensor,
+    weights: ReconstructionWeights,
+    step: int,
     counts: Tensor | None = None,
-) -> tuple[Tensor, dict[str, float]]:  # fmt: skip
+) -> tuple[Tensor, dict[str, float]]:
     """Return L1 and squared errors of pixels [..., H, W] in -1..1, L1 of their spatial differences, and the divergence,
     with the figures PSNR, edges and divergence. `counts` are pixel weights, broadcast over `pixels`."""
     gap = decoded.float() - pixels

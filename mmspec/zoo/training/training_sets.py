@@ -36,9 +36,16 @@ def fingerprint(model: nn.Module, settings: object) -> str:
 
 
 def cached_set(
-    title: str, folder: Path, stem: str, mark: str, count: int, make: Callable[[int, int], Tensors], *, chunk: int,
+    title: str,
+    folder: Path,
+    stem: str,
+    mark: str,
+    count: int,
+    make: Callable[[int, int], Tensors],
+    *,
+    chunk: int,
     batch: int = 64,
-) -> Tensors:  # fmt: skip
+) -> Tensors:
     """Return tensors [count, ...] of a set, cached in `folder/STEM...` files of `chunk` members, from (first index,
     size) -> tensors, for at most `batch` members a call. Files with another `mark` (`fingerprint`) are generated again.
     """

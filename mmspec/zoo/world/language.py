@@ -105,9 +105,14 @@ def word_tokenizer(words: Sequence[str], longest: int) -> PreTrainedTokenizerFas
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(
-        tokenizer_object=_tokenizer(words), eos_token=EOS, pad_token=PAD, unk_token=UNKNOWN, padding_side="right",
-        model_max_length=longest, clean_up_tokenization_spaces=False,
-    )  # fmt: skip
+        tokenizer_object=_tokenizer(words),
+        eos_token=EOS,
+        pad_token=PAD,
+        unk_token=UNKNOWN,
+        padding_side="right",
+        model_max_length=longest,
+        clean_up_tokenization_spaces=False,
+    )
 
 
 def _tokenizer(words: Sequence[str]) -> Tokenizer:

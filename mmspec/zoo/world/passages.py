@@ -73,38 +73,44 @@ def record(rng: np.random.Generator) -> str:
     who, city, goods = person(rng), pick(rng, _CITIES), pick(rng, _GOODS)
     price, count = int(rng.integers(5, 900)), int(rng.integers(1, 12))
     mail = f"{who.split()[0].lower()}.{who.split()[1].lower()}@example.com"
-    return pick(rng, (
-        f"On {date(rng)}, {who} from {city} bought {count} {goods}s for {price} euros and paid by card. The order goes "
-        f"to the {pick(rng, _PLACES)}; questions go to {mail}.",
-        f"{who}, {int(rng.integers(19, 80))} years old, works as a {pick(rng, _ROLES)} in {city}. The phone number is "
-        f"555-{int(rng.integers(1000, 9999))} and the email address is {mail}.",
-        f"Invoice {int(rng.integers(1000, 9999))}: {count} x {goods} at {price} euros each, due on {date(rng)}, issued "
-        f"to {who}, {int(rng.integers(1, 200))} Station Road, {city}.",
-        f"The meeting with {who} and {person(rng)} takes place in {city} on {date(rng)} at {int(rng.integers(8, 18))}:30 "
-        f"in the {pick(rng, _PLACES)}. The budget is {price} euros.",
-    ))  # fmt: skip
+    return pick(
+        rng,
+        (
+            f"On {date(rng)}, {who} from {city} bought {count} {goods}s for {price} euros and paid by card. The order goes "
+            f"to the {pick(rng, _PLACES)}; questions go to {mail}.",
+            f"{who}, {int(rng.integers(19, 80))} years old, works as a {pick(rng, _ROLES)} in {city}. The phone number is "
+            f"555-{int(rng.integers(1000, 9999))} and the email address is {mail}.",
+            f"Invoice {int(rng.integers(1000, 9999))}: {count} x {goods} at {price} euros each, due on {date(rng)}, issued "
+            f"to {who}, {int(rng.integers(1, 200))} Station Road, {city}.",
+            f"The meeting with {who} and {person(rng)} takes place in {city} on {date(rng)} at {int(rng.integers(8, 18))}:30 "
+            f"in the {pick(rng, _PLACES)}. The budget is {price} euros.",
+        ),
+    )
 
 
 def function(rng: np.random.Generator) -> str:
     name, values = pick(rng, ("total", "result", "count", "score")), pick(rng, ("values", "items", "numbers", "rows"))
     limit = int(rng.integers(2, 50))
-    return pick(rng, (
-        f"def sum_above({values}):\n    {name} = 0\n    for x in {values}:\n        if x > {limit}:\n"
-        f"            {name} = {name} + x\n    return {name}",
-        f"def find_longest({values}):\n    best = ''\n    for word in {values}:\n        if len(word) > len(best):\n"
-        f"            best = word\n    return best",
-        f"def average({values}):\n    {name} = 0\n    for x in {values}:\n        {name} += x\n"
-        f"    return {name} / len({values})",
-        f"def count_words(text):\n    {name} = {{}}\n    for word in text.split():\n        if word not in {name}:\n"
-        f"            {name}[word] = 0\n        {name}[word] += 1\n    return {name}",
-        f"def read_lines(path):\n    f = open(path)\n    {values} = []\n    for line in f:\n"
-        f"        {values}.append(line.strip())\n    f.close()\n    return {values}",
-        f"class Account:\n    def __init__(self, owner):\n        self.owner = owner\n        self.balance = {limit}\n\n"
-        f"    def deposit(self, amount):\n        self.balance += amount",
-        "def is_prime(n):\n    for i in range(2, n):\n        if n % i == 0:\n            return False\n    return True",
-        f"def reverse({values}):\n    {name} = []\n    for i in range(len({values}) - 1, -1, -1):\n"
-        f"        {name}.append({values}[i])\n    return {name}",
-        f"def merge(a, b):\n    {name} = {{}}\n    for key in a:\n        {name}[key] = a[key]\n    for key in b:\n"
-        f"        {name}[key] = b[key]\n    return {name}",
-        f"def discount(price, percent={limit}):\n    return price - price * percent / 100",
-    ))  # fmt: skip
+    return pick(
+        rng,
+        (
+            f"def sum_above({values}):\n    {name} = 0\n    for x in {values}:\n        if x > {limit}:\n"
+            f"            {name} = {name} + x\n    return {name}",
+            f"def find_longest({values}):\n    best = ''\n    for word in {values}:\n        if len(word) > len(best):\n"
+            f"            best = word\n    return best",
+            f"def average({values}):\n    {name} = 0\n    for x in {values}:\n        {name} += x\n"
+            f"    return {name} / len({values})",
+            f"def count_words(text):\n    {name} = {{}}\n    for word in text.split():\n        if word not in {name}:\n"
+            f"            {name}[word] = 0\n        {name}[word] += 1\n    return {name}",
+            f"def read_lines(path):\n    f = open(path)\n    {values} = []\n    for line in f:\n"
+            f"        {values}.append(line.strip())\n    f.close()\n    return {values}",
+            f"class Account:\n    def __init__(self, owner):\n        self.owner = owner\n        self.balance = {limit}\n\n"
+            f"    def deposit(self, amount):\n        self.balance += amount",
+            "def is_prime(n):\n    for i in range(2, n):\n        if n % i == 0:\n            return False\n    return True",
+            f"def reverse({values}):\n    {name} = []\n    for i in range(len({values}) - 1, -1, -1):\n"
+            f"        {name}.append({values}[i])\n    return {name}",
+            f"def merge(a, b):\n    {name} = {{}}\n    for key in a:\n        {name}[key] = a[key]\n    for key in b:\n"
+            f"        {name}[key] = b[key]\n    return {name}",
+            f"def discount(price, percent={limit}):\n    return price - price * percent / 100",
+        ),
+    )

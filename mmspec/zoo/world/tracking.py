@@ -41,8 +41,10 @@ def track(frames: np.ndarray, color: str) -> Track:
     """Track a color of COLORS through frames uint8 [F, H, W, 3]. A pixel has the color if no other color or background
     tone of the world is nearer."""
     if color not in COLORS or frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[-1] != 3:
-        raise ValueError(f"frames: expected uint8 [F, H, W, 3] and one of {', '.join(COLORS)}, got {frames.dtype} "
-                         f"{frames.shape} and {color!r}; convert them")  # fmt: skip
+        raise ValueError(
+            f"frames: expected uint8 [F, H, W, 3] and one of {', '.join(COLORS)}, got {frames.dtype} "
+            f"{frames.shape} and {color!r}; convert them"
+        )
     own = tuple(COLORS).index(color)
     palette = np.array([*COLORS.values(), *TONES.values()], dtype=np.float32)
     pixels = frames.astype(np.float32)

@@ -49,8 +49,11 @@ def main() -> None:
     """Print the table."""
     torch.set_num_threads(1)
     constraints: dict[str, Constraint] = {
-        "none": dict, "xgrammar": xgrammar, "outlines": outlines, "lm-format-enforcer": enforcer,
-    }  # fmt: skip
+        "none": dict,
+        "xgrammar": xgrammar,
+        "outlines": outlines,
+        "lm-format-enforcer": enforcer,
+    }
     print(f"| | {' | '.join(constraints)} |\n|---|{'---|' * len(constraints)}")
     for drafter in DRAFTERS:
         cells = [measured(constraint, drafter) for constraint in constraints.values()]

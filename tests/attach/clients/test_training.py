@@ -61,9 +61,18 @@ def test_rollouts_of_grpo(tmp_path: Path) -> None:
     model, tokenizer = copy.deepcopy(text_model()[0]), text_model()[1]
     before = [parameter.detach().clone() for parameter in model.parameters()]
     settings = trl.GRPOConfig(
-        output_dir=str(tmp_path), per_device_train_batch_size=2, num_generations=2, max_completion_length=24, max_steps=2,
-        learning_rate=1e-3, report_to=[], use_cpu=True, bf16=False, save_strategy="no", disable_tqdm=True,
-    )  # fmt: skip
+        output_dir=str(tmp_path),
+        per_device_train_batch_size=2,
+        num_generations=2,
+        max_completion_length=24,
+        max_steps=2,
+        learning_rate=1e-3,
+        report_to=[],
+        use_cpu=True,
+        bf16=False,
+        save_strategy="no",
+        disable_tqdm=True,
+    )
     trainer = trl.GRPOTrainer(
         model,
         reward_funcs=lambda completions, **_: [float(len(set(text))) for text in completions],

@@ -33,8 +33,14 @@ from tests.vlm.tiny import prompt, tiny
 
 V = 3
 ORDERS = torch.tensor(list(permutations(range(V))))  # the draws of a node, in order
-SHAPES = (BestFirst(3, 3, 2), BestFirst(4, 3, 2, 0.2), BestFirst(5, 3, 2, 0.05), BestFirst(5, 3, 2, 0.9),
-          BestFirst(4, 2, 3), BestFirst(5, 2, 3, 0.3))  # fmt: skip
+SHAPES = (
+    BestFirst(3, 3, 2),
+    BestFirst(4, 3, 2, 0.2),
+    BestFirst(5, 3, 2, 0.05),
+    BestFirst(5, 3, 2, 0.9),
+    BestFirst(4, 2, 3),
+    BestFirst(5, 2, 3, 0.3),
+)
 
 
 class Tables:
@@ -82,9 +88,12 @@ def every_tree(
     if not greedy:
         order = torch.tensor(list(product(range(len(ORDERS)), repeat=slots)))
     rows = len(order)
-    state, target = make_state(q, rows), SimpleNamespace(
-        batch=rows, pending=torch.zeros(rows, dtype=torch.long), device="cpu", greedy=greedy, live=[True] * rows
-    )  # fmt: skip
+    state, target = (
+        make_state(q, rows),
+        SimpleNamespace(
+            batch=rows, pending=torch.zeros(rows, dtype=torch.long), device="cpu", greedy=greedy, live=[True] * rows
+        ),
+    )
     keys = Ordered(order)
     draft = grow_draft(state, target, shape, keys, DraftBudget(shape.depth, [shape.depth] * rows))
     draft.valid = torch.ones_like(draft.value, dtype=torch.bool) if draft.valid is None else draft.valid
@@ -193,8 +202,11 @@ def test_the_draws_are_those_of_a_heap() -> None:
             drawn = {root[n]: ORDERS[order[row, 1 + at]].tolist() for at, n in enumerate(slots)} | {-1: root}
             wanted, mutant = (heap_draws(q, drawn, floor, renormalised) for renormalised in (True, False))
             depth = draft.tree.depth[row].tolist()
-            found = {tuple(draft.value[row, draft.tree.path[row, node, 1 : depth[node] + 1]].tolist())
-                     for node in range(1, draft.tree.nodes) if draft.valid[row, node]}  # fmt: skip
+            found = {
+                tuple(draft.value[row, draft.tree.path[row, node, 1 : depth[node] + 1]].tolist())
+                for node in range(1, draft.tree.nodes)
+                if draft.valid[row, node]
+            }
             if len(wanted) == 4:  # other drafts are cut, or filled
                 same.append(wanted == found)
                 other.append(mutant == found)
@@ -208,10 +220,16 @@ def test_a_greedy_request_grows_the_tree_of_eagle_2() -> None:
     assert best.law.kind == "onehot"
     share = {(): 1.0}
     for depth, table in enumerate(q):
-        share |= {(*path, token): share[path] * float(table[int("0" + "".join(map(str, path)), V), token])
-                  for path in list(share) if len(path) == depth for token in range(V)}  # fmt: skip
-    found = [tuple(best.value[0, best.tree.path[0, node, 1 : int(best.tree.depth[0, node]) + 1]].tolist())
-             for node in range(1, 6)]  # fmt: skip
+        share |= {
+            (*path, token): share[path] * float(table[int("0" + "".join(map(str, path)), V), token])
+            for path in list(share)
+            if len(path) == depth
+            for token in range(V)
+        }
+    found = [
+        tuple(best.value[0, best.tree.path[0, node, 1 : int(best.tree.depth[0, node]) + 1]].tolist())
+        for node in range(1, 6)
+    ]
     top = sorted(((s, path) for path, s in share.items() if path), reverse=True)[:5]
     assert {path for _, path in top} == set(found)
 

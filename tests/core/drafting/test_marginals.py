@@ -93,8 +93,10 @@ def test_the_likeliest_prefixes_are_those_a_heap_finds(nodes: int, depth: int) -
     made = best_prefixes(state, target, DynamicTree(nodes=nodes, depth=depth, width=max(nodes, 11)))
     assert made.law.kind == "onehot" and bool(made.valid.all())
     for row, laws in enumerate(scores.log_softmax(-1)):
-        paths = {tuple(made.value[row, made.tree.path[row, node, 1 : int(made.tree.depth[row, node]) + 1]].tolist())
-                 for node in range(1, nodes + 1)}  # fmt: skip
+        paths = {
+            tuple(made.value[row, made.tree.path[row, node, 1 : int(made.tree.depth[row, node]) + 1]].tolist())
+            for node in range(1, nodes + 1)
+        }
         assert paths == by_heap(laws, nodes)
         assert made.value[row, 0] == target.pending[row]
 

@@ -86,9 +86,14 @@ def cuda(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cuda]:
 def test_a_recording_has_a_workspace_of_its_own(cuda: Cuda) -> None:
     replay = capture(lambda: cuda.calls.append("run"), GPU)
     assert cuda.calls == [
-        "stream 1 waits for stream 0", "enter stream 1", "run", "run", "leave stream 1", "stream 0 waits for stream 1",
+        "stream 1 waits for stream 0",
+        "enter stream 1",
+        "run",
+        "run",
+        "leave stream 1",
+        "stream 0 waits for stream 1",
         *RECORDING,
-    ]  # fmt: skip
+    ]
     cuda.calls.clear()
     replay()
     assert cuda.calls == ["replay"]

@@ -46,8 +46,13 @@ def inputs(kind: str, seed: int) -> dict[str, Tensor]:
         return torch.randn(ROWS, HEADS, *size, generator=rng)
 
     key = torch.nn.functional.normalize(drawn(NODES, KEY), dim=-1)
-    made = dict(query=drawn(NODES, KEY), key=key, value=drawn(NODES, VALUE), start=drawn(KEY, VALUE),
-                log_decay=-drawn(NODES, KEY if kind == "channelwise delta" else 1).abs())  # fmt: skip
+    made = dict(
+        query=drawn(NODES, KEY),
+        key=key,
+        value=drawn(NODES, VALUE),
+        start=drawn(KEY, VALUE),
+        log_decay=-drawn(NODES, KEY if kind == "channelwise delta" else 1).abs(),
+    )
     return made | {"rate": None if kind == "scan" else drawn(NODES, 1).sigmoid()}
 
 

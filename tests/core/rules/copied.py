@@ -16,9 +16,14 @@ from mmspec.core.tree import Tree, dynamic_tree
 
 
 def union_drafts(
-    tree: Tree, q: Tables, paths: Sequence[Sequence[int]], drawn: Drawn, grow: Grow | None = None, alone: bool = False,
+    tree: Tree,
+    q: Tables,
+    paths: Sequence[Sequence[int]],
+    drawn: Drawn,
+    grow: Grow | None = None,
+    alone: bool = False,
     before: Callable[[Draft], Draft] = lambda draft: draft,
-) -> tuple[Draft, Tensor]:  # fmt: skip
+) -> tuple[Draft, Tensor]:
     """Every draft of the tree joined with the paths in all rows, and how likely each is, float64 [R].
 
     before: a change of the drafts before the paths join them, for mutants.
@@ -48,9 +53,14 @@ def evidence_of(draft: Draft, p: Tables) -> tuple[Evidence, Tensor]:
 
 
 def copied_inexactness(
-    rule: Rule, tree: Tree, p: Tables, q: Tables, path: Sequence[int], drawn: Drawn = "without_replacement",
+    rule: Rule,
+    tree: Tree,
+    p: Tables,
+    q: Tables,
+    path: Sequence[int],
+    drawn: Drawn = "without_replacement",
     **how: object,
-) -> float:  # fmt: skip
+) -> float:
     """Total variation of what a round emits from the target's law. p: one table more than the longest path of a draft has
     nodes behind the root.   how: see `union_drafts`.
     """
@@ -88,9 +98,11 @@ def reach_of(rule: Rule, weights: Weights, draft: Draft, chance: Tensor) -> Tens
     parent = tree.parent.expand(rows, -1).repeat_interleave(times, 0)
     valid = None if draft.valid is None else draft.valid.repeat_interleave(times, 0)
     many = replace(
-        draft, value=draft.value.repeat_interleave(times, 0), valid=valid,
+        draft,
+        value=draft.value.repeat_interleave(times, 0),
+        valid=valid,
         tree=dynamic_tree(parent, tree.max_depth, tree.max_rank),
-    )  # fmt: skip
+    )
     half = Weights(torch.full((rows * times, nodes), 0.5), weights.order)
     node = rule.select(half, uniform.repeat(rows, 1), many).node.view(rows, times)
     threshold = weights.threshold.double().clamp(0, 1)[:, 1:]

@@ -130,10 +130,12 @@ def _batch(histories: list[History], q: Tables, drawn: Drawn) -> Draft:
     valid = torch.tensor([[True] * len(h.parent) + [False] * left for h, left in zip(histories, spare, strict=True)])
     flat = torch.full_like(q[0][0], 1 / q[0].shape[-1])
     laws = [
-        [flat if node >= len(h.parent) or len(h.prefix(node)) == len(q) else h.law(q, node, "with_replacement")
-         for node in range(nodes)]
+        [
+            flat if node >= len(h.parent) or len(h.prefix(node)) == len(q) else h.law(q, node, "with_replacement")
+            for node in range(nodes)
+        ]
         for h in histories
-    ]  # fmt: skip
+    ]
     straight = all(h.parent == tuple(max(node - 1, 0) for node in range(len(h.parent))) for h in histories)
     tree = chain(nodes - 1) if straight else dynamic_tree(parent, len(q), nodes - 1)
     scores = torch.stack([torch.stack(row) for row in laws]).log()

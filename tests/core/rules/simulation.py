@@ -28,9 +28,15 @@ class Rounds:
 
 
 def decode_rounds(
-    rule: Rule, tree: Tree, p: Tensor, q: Tensor, keys: Keys, length: int, drawn: Drawn = "without_replacement",
+    rule: Rule,
+    tree: Tree,
+    p: Tensor,
+    q: Tensor,
+    keys: Keys,
+    length: int,
+    drawn: Drawn = "without_replacement",
     record: Tensor | None = None,
-) -> Rounds:  # fmt: skip
+) -> Rounds:
     """Decodes `length` values in every row. tree: static. record: the q record handed to the rule where it is not q."""
     rows = len(keys.seeds)
     token = torch.zeros(rows, length + tree.max_depth + 1, dtype=torch.long)

@@ -135,8 +135,12 @@ class KeepsTheWeight(RuleMutant):
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
         weights, copies = self.rule.weigh(evidence, draft), draft.law.copies
         count = copies.drawn.nodes
-        part = Draft(draft.value[:, :count], copies.drawn, replace(draft.law, copies=None, row=draft.law.row[:count]),
-                     draft.valid[:, :count] & ~copies.node[:, :count])  # fmt: skip
+        part = Draft(
+            draft.value[:, :count],
+            copies.drawn,
+            replace(draft.law, copies=None, row=draft.law.row[:count]),
+            draft.valid[:, :count] & ~copies.node[:, :count],
+        )
         bare = self.rule.weigh(Evidence(evidence.scores[:, :count]), part)
         threshold = weights.threshold.clone()
         threshold[:, :count] = torch.where(copies.node[:, :count], threshold[:, :count], bare.threshold)

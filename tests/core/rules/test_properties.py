@@ -237,10 +237,17 @@ def test_a_root_alone_is_plain_sampling(rule: Rule, tree: Tree, how: str) -> Non
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     ("rule", "how"),
-    [(Traversal(), WITHOUT), (RecursiveRejection(), WITHOUT), (RecursiveRejection(True), WITH), (KSeq(), WITH),
-     (TargetMatch(), WITHOUT), (TargetMatch(), WITH), (TargetMatch(), "deterministic")],
+    [
+        (Traversal(), WITHOUT),
+        (RecursiveRejection(), WITHOUT),
+        (RecursiveRejection(True), WITH),
+        (KSeq(), WITH),
+        (TargetMatch(), WITHOUT),
+        (TargetMatch(), WITH),
+        (TargetMatch(), "deterministic"),
+    ],
     ids=lambda x: getattr(x, "name", x),
-)  # fmt: skip
+)
 def test_rows_of_different_shapes_are_judged_as_if_alone(rule: Rule, how: str, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     rows, nodes = 6, 9

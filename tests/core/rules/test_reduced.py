@@ -23,10 +23,14 @@ TREE, CHAIN, VOCAB = static_tree([0, 0, 0, 1, 1, 3, 2]), chain(4), 30
 SMALL = static_tree([0, 0, 0, 1, 1])  # for enumeration
 IDS = torch.tensor([0, 3, 4, 9, 17, 29])
 CASES = [
-    (TokenWise(), CHAIN, WITHOUT), (BlockVerification(), CHAIN, WITHOUT), (Traversal(), TREE, WITHOUT),
-    (Traversal(), CHAIN, WITHOUT), (RecursiveRejection(), TREE, WITHOUT), (RecursiveRejection(replacement=True), TREE, WITH),
+    (TokenWise(), CHAIN, WITHOUT),
+    (BlockVerification(), CHAIN, WITHOUT),
+    (Traversal(), TREE, WITHOUT),
+    (Traversal(), CHAIN, WITHOUT),
+    (RecursiveRejection(), TREE, WITHOUT),
+    (RecursiveRejection(replacement=True), TREE, WITH),
     (KSeq(), TREE, WITH),
-]  # fmt: skip
+]
 every_rule = pytest.mark.parametrize(
     ("rule", "tree", "how"), CASES, ids=[f"{rule.name}-{tree.nodes}" for rule, tree, _ in CASES]
 )

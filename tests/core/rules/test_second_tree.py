@@ -70,9 +70,16 @@ def pairs(
 
 
 def off(
-    rule: Rule, pair: str, kind: str = "random", trees: tuple[Tree, Tree] = (chain(2), DEEP), *,
-    before: Callable[[Draft], Draft] = lambda draft: draft, seed: int = 3, size: int = 3, **how: object,
-) -> float:  # fmt: skip
+    rule: Rule,
+    pair: str,
+    kind: str = "random",
+    trees: tuple[Tree, Tree] = (chain(2), DEEP),
+    *,
+    before: Callable[[Draft], Draft] = lambda draft: draft,
+    seed: int = 3,
+    size: int = 3,
+    **how: object,
+) -> float:
     p, _ = contrasted_tables(kind, size, 2, seed)
     draft, chance = pairs(trees, sources(kind, seed, size)[pair], **how)
     return draft_inexactness(rule, before(draft), chance, p)

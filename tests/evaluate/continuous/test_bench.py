@@ -192,11 +192,23 @@ def test_a_plot_labels_the_pareto_front() -> None:
         "knob": None,
     }
     made = [
-        {**shared, "method": name, "family": "" if name == "plain" else "stack", "gamma": gamma, "speedup_vs_ar": speed,
-         "frechet": distance}
-        for name, gamma, speed, distance in (("plain", None, 1.0, 1.0), ("slow", None, 0.5, 0.5), ("beaten", None, 1.5, 2.5),
-                                             ("a hair faster", 8, 4.01, 3.0), ("near", 8, 4.0, 2.0), ("far", 16, 5.0, 4.0))
-    ]  # fmt: skip
+        {
+            **shared,
+            "method": name,
+            "family": "" if name == "plain" else "stack",
+            "gamma": gamma,
+            "speedup_vs_ar": speed,
+            "frechet": distance,
+        }
+        for name, gamma, speed, distance in (
+            ("plain", None, 1.0, 1.0),
+            ("slow", None, 0.5, 0.5),
+            ("beaten", None, 1.5, 2.5),
+            ("a hair faster", 8, 4.01, 3.0),
+            ("near", 8, 4.0, 2.0),
+            ("far", 16, 5.0, 4.0),
+        )
+    ]
     (panel,) = DOMAIN.panels({"env": {"suite": "pareto"}, "rows": made})
     assert [name for *_, name in panel.notes] == ["plain", "near", "far"]
     assert {name: len(xs) for name, (xs, _) in panel.clouds.items()} == {"schedules alone": 2, "CSpD with schedules": 3}

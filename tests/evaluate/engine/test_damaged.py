@@ -67,8 +67,17 @@ def changed(record: dict, path: tuple, change: Callable[[Any, Any], object]) -> 
 def changes(record: dict) -> Iterator[tuple[str, tuple, dict]]:
     for path in places(record):
         for value in VALUES:
-            yield f"{value!r:.20}", path, changed(record, path, lambda inner, name, value=value: inner.update({name: value})
-                                                 if isinstance(inner, dict) else inner.__setitem__(name, value))  # fmt: skip
+            yield (
+                f"{value!r:.20}",
+                path,
+                changed(
+                    record,
+                    path,
+                    lambda inner, name, value=value: (
+                        inner.update({name: value}) if isinstance(inner, dict) else inner.__setitem__(name, value)
+                    ),
+                ),
+            )
         if isinstance(path[-1], str):
             yield "missing", path, changed(record, path, lambda inner, name: inner.pop(name))
 

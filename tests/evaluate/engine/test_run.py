@@ -125,8 +125,10 @@ def test_parts_of_several_folders_merge_by_copying(made: Path, whole: Records, t
             there.write_bytes(file.read_bytes())
     merged = run_sweep(plan(made, tmp_path / "1"))
     assert lasting(merged) == lasting(whole)
-    rows = {cell: [features([score]) for (key, _), score in sorted(merged.scores.items()) if key.startswith(cell)]
-            for cell in {one["cell"] for one in merged.samples.values()}}  # fmt: skip
+    rows = {
+        cell: [features([score]) for (key, _), score in sorted(merged.scores.items()) if key.startswith(cell)]
+        for cell in {one["cell"] for one in merged.samples.values()}
+    }
     for parts in rows.values():
         one, many = Moments.of(np.concatenate(parts)), Moments.of_parts(parts)
         assert np.allclose(one.covariance, many.covariance, rtol=1e-9, atol=1e-12) and one.count == 4

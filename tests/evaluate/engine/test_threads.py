@@ -80,6 +80,11 @@ def test_a_plan_carries_the_callers_threads_to_worker_processes(caller: int) -> 
 @pytest.mark.whole
 def test_the_environments_threads_are_the_callers() -> None:
     code = "from mmspec.evaluate.engine.plan import SweepPlan; print(SweepPlan(folder='r').threads)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
-                          capture_output=True, text=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout.strip() == "1", done.stderr

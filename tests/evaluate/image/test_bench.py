@@ -182,8 +182,16 @@ def test_the_curve_is_drawn(swept: tuple[dict, Path], tmp_path: Path) -> None:
 
 
 def test_missing_weights_are_a_row_with_the_reason() -> None:
-    result = run(suite="all", prompts=1, images=8, batches=(1,), guidance=(1.0,), top_k=(0,), temperatures=(1.0,),
-                 methods=("mulo-learned",))  # fmt: skip
+    result = run(
+        suite="all",
+        prompts=1,
+        images=8,
+        batches=(1,),
+        guidance=(1.0,),
+        top_k=(0,),
+        temperatures=(1.0,),
+        methods=("mulo-learned",),
+    )
     row = result["rows"][1]
     assert "expected weights of t2i/upsampler" in row["failed"] and row["exact"] is None and row["seconds"] is None
     assert any("expected weights" in one for one in bench_failures(DOMAIN, result))

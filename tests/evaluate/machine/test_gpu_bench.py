@@ -58,8 +58,9 @@ def test_the_models_to_train_are_of_100_million_parameters() -> None:
 
 def test_all_steps_go_into_one_file(tmp_path: Path) -> None:
     file = tmp_path / "gpu.json"
-    result = CliRunner().invoke(app, ["gpu", "--device", "cpu", "--tiny", "--repeats", "1", "--steps", "kernels,cost",
-                                      "--json", str(file)])  # fmt: skip
+    result = CliRunner().invoke(
+        app, ["gpu", "--device", "cpu", "--tiny", "--repeats", "1", "--steps", "kernels,cost", "--json", str(file)]
+    )
     assert result.exit_code == 0, result.output
     kept = json.loads(file.read_text())
     assert list(dict.fromkeys(row["step"] for row in kept["rows"])) == ["kernels", "cost"]
@@ -98,5 +99,6 @@ def test_a_wrong_option_is_a_usage_error(words: tuple[str, ...], said: str) -> N
 def test_without_a_gpu_it_says_so() -> None:
     result = CliRunner().invoke(app, ["gpu"])
     assert (result.exit_code, result.stderr) == (
-        2, "Error: --device: expected a GPU, got cpu; add --tiny to see on a CPU that the steps run\n",
-    )  # fmt: skip
+        2,
+        "Error: --device: expected a GPU, got cpu; add --tiny to see on a CPU that the steps run\n",
+    )

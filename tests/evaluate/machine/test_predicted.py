@@ -19,17 +19,32 @@ ROW = {
     "measured": 2.0, "spread": [1.9, 2.1], "predicted": 2.1, "predicted_error": 0.05, "timed": None, "timed_error": None,
 }  # fmt: skip
 RESULT = {
-    "env": {"command": "mmspec estimate --validate", "date": "2026-01-01", "processor": "P", "cores": 2, "threads": 1,
-            "system": "Linux", "versions": {"torch": "2"}, "load": [0.5, 1.5]},
+    "env": {
+        "command": "mmspec estimate --validate",
+        "date": "2026-01-01",
+        "processor": "P",
+        "cores": 2,
+        "threads": 1,
+        "system": "Linux",
+        "versions": {"torch": "2"},
+        "load": [0.5, 1.5],
+    },
     "rows": [ROW, {**ROW, "method": "B", "predicted": 3.0, "predicted_error": 0.5, "timed": 2.2, "timed_error": 0.1}],
-}  # fmt: skip
+}
 
 
 def request(drafter: object = None) -> object:
     """A request to a tiny model, whose weights are always the same."""
     torch.manual_seed(0)
-    config = LlamaConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2, vocab_size=40,
-                         pad_token_id=0, eos_token_id=1)  # fmt: skip
+    config = LlamaConfig(
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        vocab_size=40,
+        pad_token_id=0,
+        eos_token_id=1,
+    )
     model, ids = LlamaForCausalLM(config).eval(), torch.randint(5, 20, (1, 6))
     asked = {"max_new_tokens": 16, "do_sample": False, "eos_token_id": None}
     return vlm.start(model, drafter=drafter, input_ids=ids, attention_mask=torch.ones_like(ids), **asked)

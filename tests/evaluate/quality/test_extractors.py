@@ -68,8 +68,12 @@ def test_the_published_resize_reads_pixel_i_at_i_times_the_ratio(size: tuple) ->
             low = (int(y), int(x))
             high = tuple(min(one + 1, most - 1) for one, most in zip(low, size, strict=True))
             a, b = y - low[0], x - low[1]
-            corners = [(1 - a) * (1 - b) * pixels[0, :, low[0], low[1]], (1 - a) * b * pixels[0, :, low[0], high[1]],
-                       a * (1 - b) * pixels[0, :, high[0], low[1]], a * b * pixels[0, :, high[0], high[1]]]  # fmt: skip
+            corners = [
+                (1 - a) * (1 - b) * pixels[0, :, low[0], low[1]],
+                (1 - a) * b * pixels[0, :, low[0], high[1]],
+                a * (1 - b) * pixels[0, :, high[0], low[1]],
+                a * b * pixels[0, :, high[0], high[1]],
+            ]
             assert torch.allclose(out[0, :, row, column], sum(corners), atol=1e-5)
     smooth = F.interpolate(pixels, (7, 7), mode="bilinear", align_corners=False)
     assert size in ((1, 1),) or not torch.allclose(out, smooth, atol=1e-3)
@@ -129,8 +133,11 @@ def test_other_forms_are_refused(text: str) -> None:
 def test_open_clip_with_a_file_of_the_users(tmp_path: Path) -> None:
     import open_clip
 
-    tower = {"embed_dim": 16, "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "head_width": 32, "patch_size": 16},
-             "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 64, "heads": 2, "layers": 1}}  # fmt: skip
+    tower = {
+        "embed_dim": 16,
+        "vision_cfg": {"image_size": 32, "layers": 1, "width": 64, "head_width": 32, "patch_size": 16},
+        "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 64, "heads": 2, "layers": 1},
+    }
     (tmp_path / "tiny-tower.json").write_text(json.dumps(tower))
     open_clip.add_model_config(tmp_path / "tiny-tower.json")
     model, _, prepare = open_clip.create_model_and_transforms("tiny-tower", load_weights=False)

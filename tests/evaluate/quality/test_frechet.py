@@ -69,8 +69,10 @@ def test_an_exact_method_is_as_far_as_plain_halves_are_apart() -> None:
 
 
 def test_the_interval_covers_distances_of_other_samples() -> None:
-    drawn = [distances(gaussian(1, 1, 3 * s, 300), (gaussian(0, 1, 3 * s + 1, 300), gaussian(0, 1, 3 * s + 2, 300)), 50)
-             for s in range(20)]  # fmt: skip
+    drawn = [
+        distances(gaussian(1, 1, 3 * s, 300), (gaussian(0, 1, 3 * s + 1, 300), gaussian(0, 1, 3 * s + 2, 300)), 50)
+        for s in range(20)
+    ]
     truth = np.mean([one.frechet for one in drawn])
     covered = [one.frechet_interval[0] <= truth <= one.frechet_interval[1] for one in drawn]
     assert np.mean(covered) > 0.7 and all(one.ratio_interval[0] > 1 for one in drawn)

@@ -13,8 +13,15 @@ from mmspec.evaluate.engine.records import encode_row
 from mmspec.evaluate.engine.shards import Records, Shard, read_run
 
 ABOUT = {"code": "0.1.0+test", "seed": 0}
-MACHINE = {"versions": {"mmspec": "0.1.0", "torch": "2"}, "processor": "P", "cores": 2, "threads": 1, "system": "Linux",
-           "command": "mmspec evaluate run", "date": "2026-01-01"}  # fmt: skip
+MACHINE = {
+    "versions": {"mmspec": "0.1.0", "torch": "2"},
+    "processor": "P",
+    "cores": 2,
+    "threads": 1,
+    "system": "Linux",
+    "command": "mmspec evaluate run",
+    "date": "2026-01-01",
+}
 
 
 def header(model: str = "t2i", *, dim: int = 2, workers: int = 1, part: Sequence[int] = (1, 1), **more: object) -> dict:
@@ -23,10 +30,26 @@ def header(model: str = "t2i", *, dim: int = 2, workers: int = 1, part: Sequence
     return {**MACHINE, "workers": workers, "part": list(part), "prompts": sets, "judges": {model: judge}, **more}
 
 
-def sample(decoding: str, prompt: int, seconds: float = 2.0, *, rule: str = "exact", exact: bool = True, prefill: float = 1.0,
-           model: str = "t2i", domain: str = "image", temperature: float = 1.0, tokens: int = 10, passes: int = 10,
-           accepted: Sequence[int] = (0, 2, 1), number: int = 0, token_hash: str = "same", shows: str = "picture",
-           parts: Mapping[str, float] | None = None, **more: object) -> dict:  # fmt: skip
+def sample(
+    decoding: str,
+    prompt: int,
+    seconds: float = 2.0,
+    *,
+    rule: str = "exact",
+    exact: bool = True,
+    prefill: float = 1.0,
+    model: str = "t2i",
+    domain: str = "image",
+    temperature: float = 1.0,
+    tokens: int = 10,
+    passes: int = 10,
+    accepted: Sequence[int] = (0, 2, 1),
+    number: int = 0,
+    token_hash: str = "same",
+    shows: str = "picture",
+    parts: Mapping[str, float] | None = None,
+    **more: object,
+) -> dict:
     """A sample; `prefill` of its seconds were the prefill's, the rest the target's."""
     cell = f"{model}-{decoding}-{rule}-{temperature}".replace(":", "-")
     of = {"domain": domain, "model": model, "decoding": decoding, "rule": rule, "temperature": temperature, "batch": 1}

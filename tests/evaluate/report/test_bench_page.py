@@ -66,8 +66,9 @@ def test_titles_hold_the_settings_that_tell_tables_apart() -> None:
         return [(grid.title, grid.lead) for grid in briefly_titled([Grid(title, (), ()) for title in titles])]
 
     assert titled("batch 1, top-k 0, T = 1: 8 prompts", "batch 8, top-k 0, T = 1: 8 prompts") == [
-        ("batch 1", "Top-k 0, T = 1; 8 prompts."), ("batch 8", "Top-k 0, T = 1; 8 prompts.")
-    ]  # fmt: skip
+        ("batch 1", "Top-k 0, T = 1; 8 prompts."),
+        ("batch 8", "Top-k 0, T = 1; 8 prompts."),
+    ]
     assert titled("all kinds, T = 0", "by kind, T = 0") == [("all kinds", "T = 0."), ("by kind", "T = 0.")]
     assert titled("batch 1, steps 64, T = 1: 8 prompts") == [("Results", "Batch 1, steps 64, T = 1; 8 prompts.")]
     assert titled("batch 1") == [("batch 1", "")] and briefly_titled([]) == []

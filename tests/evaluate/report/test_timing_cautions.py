@@ -50,8 +50,11 @@ def test_rows_with_few_samples_are_named_in_one_line(tmp_path: Path) -> None:
 
 
 def test_the_screen_and_the_page_show_the_caution(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    records = [sample(name, prompt, seconds, prefill=seconds / 2) for prompt in range(12)
-               for name, seconds in (("ar", 2.0), ("eagle", 0.1))]  # fmt: skip
+    records = [
+        sample(name, prompt, seconds, prefill=seconds / 2)
+        for prompt in range(12)
+        for name, seconds in (("ar", 2.0), ("eagle", 0.1))
+    ]
     show_report(written(tmp_path / "run", records), tmp_path / "report", plots=False)
     line = "t2i, T = 1: the speed-up of eagle, 20, is more than 1.25 times its accept length, 1 values per target pass"
     assert f"Warning: {line}" in capsys.readouterr().out

@@ -78,9 +78,13 @@ def test_the_kind_of_the_model_chooses_the_tasks(tmp_path: Path) -> None:
 @pytest.mark.whole
 def test_every_row_of_a_text_model_runs(tmp_path: Path) -> None:
     config = VlmBenchConfig(
-        suite="families", model=str(save_text_model(tmp_path)), prompts=2, new_tokens=6, task_names=("documents",),
+        suite="families",
+        model=str(save_text_model(tmp_path)),
+        prompts=2,
+        new_tokens=6,
+        task_names=("documents",),
         temperatures=(0.0, 1.0),
-    )  # fmt: skip
+    )
     rows = bench(DOMAIN, config)["rows"]
     # two layers leave no layer to exit from early
     assert {row["temperature"] for row in rows} == {0.0, 1.0} and {r["key"] for r in rows if r["failed"]} <= {"del"}

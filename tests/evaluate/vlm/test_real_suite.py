@@ -83,9 +83,16 @@ def test_a_row_that_differs_from_its_prompt_alone_is_counted(folder: Path, monke
 
     monkeypatch.setattr(figures, "_alone", lambda method, timed, prompt, number: (7,) * 3)
     config = VlmBenchConfig(
-        suite="real", model=str(folder), task_names=("chat",), prompts=2, new_tokens=3, batches=(2,), temperatures=(0.0,),
-        methods=("plain",), threads=1,
-    )  # fmt: skip
+        suite="real",
+        model=str(folder),
+        task_names=("chat",),
+        prompts=2,
+        new_tokens=3,
+        batches=(2,),
+        temperatures=(0.0,),
+        methods=("plain",),
+        threads=1,
+    )
     found = row(bench(DOMAIN, config), "plain", "chat", batch=2)
     assert found["alone"] == "0/2" and isinstance(found["alone_margin"], float)
 

@@ -108,8 +108,11 @@ def test_more_tokens_a_pass_take_fewer_passes(results: dict) -> None:
 def test_a_controller_is_compared_with_plain_and_the_best_fixed_length(results: dict) -> None:
     for row in rows(results["lengths"], "eagle-goodput", "random-goodput"):
         drafter = row["key"].split("-")[0]
-        rivals = [r for r in results["lengths"]["rows"] if r["task"] == row["task"]
-                  and (r["key"] == "plain" or r["drafter"] == drafter and not r["controlled"])]  # fmt: skip
+        rivals = [
+            r
+            for r in results["lengths"]["rows"]
+            if r["task"] == row["task"] and (r["key"] == "plain" or r["drafter"] == drafter and not r["controlled"])
+        ]
         best = max(rivals, key=lambda r: r["speedup_vs_ar"])
         assert row["best_fixed"] == best["method"] and row["speedup_vs_best_fixed"] > 0
     text = " ".join(DOMAIN.page(results["lengths"]).notes)

@@ -20,9 +20,16 @@ TEMPLATE = (
 def text_model() -> hf.LlamaForCausalLM:
     """A random Llama of two layers over bytes."""
     config = hf.LlamaConfig(
-        vocab_size=260, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
-        max_position_embeddings=2048, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
+        vocab_size=260,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=2048,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
     torch.manual_seed(5)
     model = hf.LlamaForCausalLM(config).eval().requires_grad_(False)
     liven(model)

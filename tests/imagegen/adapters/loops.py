@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from tests.imagegen.adapters.models import (  # fmt: skip
+from tests.imagegen.adapters.models import (
     BEGIN,
     BOS,
     CHAMELEON_IDS,
@@ -64,9 +64,13 @@ def glm_image(rows: tuple[Tensor, ...]) -> Tensor:
     given = batch(rows)
     total = SMALL[0] * SMALL[1] + LARGE[0] * LARGE[1]
     out = tiny("glm_image").generate(
-        **given, **grids(len(rows)), do_sample=False, max_new_tokens=total, eos_token_id=CODES + 1,
+        **given,
+        **grids(len(rows)),
+        do_sample=False,
+        max_new_tokens=total,
+        eos_token_id=CODES + 1,
         suppress_tokens=list(range(CODES, CODES + 4)),
-    )  # fmt: skip
+    )
     return out[:, given["input_ids"].shape[1] :]
 
 

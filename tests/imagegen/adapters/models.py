@@ -19,18 +19,30 @@ VOCAB = 64
 WORDS = range(40, VOCAB)
 
 DECODER = dict(
-    vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-    num_key_value_heads=2, max_position_embeddings=256, bos_token_id=BOS, eos_token_id=EOS, pad_token_id=PAD,
-)  # fmt: skip
+    vocab_size=VOCAB,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=256,
+    bos_token_id=BOS,
+    eos_token_id=EOS,
+    pad_token_id=PAD,
+)
 NAMES = ("janus", "emu3", "emu3_text", "chameleon", "glm_image")
 
 # image tokens are neither together nor in the order of their codes
 EMU3_IDS = {code: 39 - code for code in range(CODES)}
 EMU3_MAP = {
     **{f"<|visual token {code:06d}|>": i for code, i in EMU3_IDS.items()},
-    "<image>": 4, "<|extra_200|>": 5, "<|extra_201|>": 6, "<|image end|>": 7, "<|image token|>": 8,
+    "<image>": 4,
+    "<|extra_200|>": 5,
+    "<|extra_201|>": 6,
+    "<|image end|>": 7,
+    "<|image token|>": 8,
     "<|image start|>": BEGIN,
-}  # fmt: skip
+}
 CHAMELEON_IDS = {code: 10 + (5 * code) % CODES for code in range(CODES)}
 
 
@@ -39,15 +51,34 @@ def _letters(code: int) -> str:
 
 
 CHAMELEON_MAP = {f"IMGIMG{_letters(code)}Z": i for code, i in CHAMELEON_IDS.items()} | {
-    "<image>": 4, "<racm3:break>": BEGIN, "<eoss>": 5, "<s>": BOS,
-}  # fmt: skip
+    "<image>": 4,
+    "<racm3:break>": BEGIN,
+    "<eoss>": 5,
+    "<s>": BOS,
+}
 
 
 def _janus() -> nn.Module:
-    tower = dict(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=2, mlp_ratio=1.0,
-                 projection_dim=32, num_image_tokens=SIDE * SIDE)  # fmt: skip
-    codes = dict(embed_dim=8, num_embeddings=CODES, latent_channels=32, base_channels=32, channel_multiplier=[1, 1],
-                 num_res_blocks=1, projection_dim=32, image_token_embed_dim=32)  # fmt: skip
+    tower = dict(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=8,
+        patch_size=2,
+        mlp_ratio=1.0,
+        projection_dim=32,
+        num_image_tokens=SIDE * SIDE,
+    )
+    codes = dict(
+        embed_dim=8,
+        num_embeddings=CODES,
+        latent_channels=32,
+        base_channels=32,
+        channel_multiplier=[1, 1],
+        num_res_blocks=1,
+        projection_dim=32,
+        image_token_embed_dim=32,
+    )
     config = hf.JanusConfig(
         text_config=hf.LlamaConfig(**DECODER), vision_config=tower, vq_config=codes, image_token_id=4
     )
@@ -55,8 +86,17 @@ def _janus() -> nn.Module:
 
 
 def _emu3() -> nn.Module:
-    codes = dict(codebook_size=CODES, embed_dim=4, latent_channels=4, base_channels=32, channel_multiplier=[1, 1],
-                 num_res_blocks=1, attn_resolutions=[], hidden_size=32, temporal_downsample_factor=1)  # fmt: skip
+    codes = dict(
+        codebook_size=CODES,
+        embed_dim=4,
+        latent_channels=4,
+        base_channels=32,
+        channel_multiplier=[1, 1],
+        num_res_blocks=1,
+        attn_resolutions=[],
+        hidden_size=32,
+        temporal_downsample_factor=1,
+    )
     config = hf.Emu3Config(text_config=DECODER, vq_config=codes, vocabulary_map=EMU3_MAP)
     return hf.Emu3ForConditionalGeneration(config)
 
@@ -66,8 +106,15 @@ def _emu3_text() -> nn.Module:
 
 
 def _chameleon() -> nn.Module:
-    codes = dict(embed_dim=8, num_embeddings=CODES, latent_channels=32, base_channels=32, channel_multiplier=[1, 1],
-                 num_res_blocks=1, resolution=2 * SIDE)  # fmt: skip
+    codes = dict(
+        embed_dim=8,
+        num_embeddings=CODES,
+        latent_channels=32,
+        base_channels=32,
+        channel_multiplier=[1, 1],
+        num_res_blocks=1,
+        resolution=2 * SIDE,
+    )
     return hf.ChameleonForConditionalGeneration(
         hf.ChameleonConfig(**DECODER, vq_config=codes, vocabulary_map=CHAMELEON_MAP)
     )
@@ -77,10 +124,13 @@ def _glm_image() -> nn.Module:
     rope = {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 1e4}
     tower = dict(depth=1, hidden_size=16, num_heads=2, intermediate_size=16, image_size=8, patch_size=2)
     config = hf.GlmImageConfig(
-        text_config=dict(DECODER, rope_parameters=rope, vision_vocab_size=CODES + 4), vision_config=tower,
-        vq_config=dict(embed_dim=8, num_embeddings=CODES, latent_channels=16), image_token_id=4,
-        image_start_token_id=CODES, image_end_token_id=CODES + 1,
-    )  # fmt: skip
+        text_config=dict(DECODER, rope_parameters=rope, vision_vocab_size=CODES + 4),
+        vision_config=tower,
+        vq_config=dict(embed_dim=8, num_embeddings=CODES, latent_channels=16),
+        image_token_id=4,
+        image_start_token_id=CODES,
+        image_end_token_id=CODES + 1,
+    )
     return hf.GlmImageForConditionalGeneration(config)
 
 

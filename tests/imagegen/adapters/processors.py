@@ -20,12 +20,22 @@ def tokenizer() -> hf.PreTrainedTokenizerFast:
     words = Tokenizer(models.WordLevel({**SPECIAL, **TALK, **NUMBERS}, unk_token="?"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     return hf.PreTrainedTokenizerFast(
-        tokenizer_object=words, bos_token="<s>", eos_token="</s>", pad_token="<pad>", sep_token="<sep>", unk_token="?",
+        tokenizer_object=words,
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        sep_token="<sep>",
+        unk_token="?",
         extra_special_tokens={
-            "image_token": "<image>", "boi_token": "<boi>", "eoi_token": "<eoi>", "eof_token": "<|extra_201|>",
-            "image_wrapper_token": "<img>", "grid_bos_token": "<grid>", "grid_eos_token": "</grid>",
+            "image_token": "<image>",
+            "boi_token": "<boi>",
+            "eoi_token": "<eoi>",
+            "eof_token": "<|extra_201|>",
+            "image_wrapper_token": "<img>",
+            "grid_bos_token": "<grid>",
+            "grid_eos_token": "</grid>",
         },
-    )  # fmt: skip
+    )
 
 
 def processor(name: str) -> object:

@@ -41,8 +41,11 @@ def given(name: str, lengths: tuple[int, ...]) -> dict[str, Tensor]:
         return {**batch(rows), **grids(len(rows))}
     if name.startswith("emu3"):
         others = batch(negatives(len(rows)))
-        return {**batch(rows), "negative_prompt_ids": others["input_ids"],
-                "negative_prompt_attention_mask": others["attention_mask"]}  # fmt: skip
+        return {
+            **batch(rows),
+            "negative_prompt_ids": others["input_ids"],
+            "negative_prompt_attention_mask": others["attention_mask"],
+        }
     return batch(rows)
 
 

@@ -12,7 +12,7 @@ from mmspec.imagegen.adapters.glm_image import GlmImage, axis_positions, preview
 from mmspec.imagegen.adapters.janus import Janus
 from mmspec.imagegen.adapters.registry import FAMILIES, supported
 from mmspec.imagegen.geometry import Geometry
-from tests.imagegen.adapters.models import (  # fmt: skip
+from tests.imagegen.adapters.models import (
     BEGIN,
     BOS,
     COLS,
@@ -125,8 +125,12 @@ def test_a_model_without_an_unconditional_branch_refuses_guidance() -> None:
 def test_pipelines_have_the_published_defaults() -> None:
     defaults = {name: (pipeline(name).guidance_scale, pipeline(name).top_k) for name in NAMES}
     assert defaults == {
-        "janus": (5.0, 0), "emu3": (3.0, 2048), "emu3_text": (3.0, 2048), "chameleon": (3.0, 2000), "glm_image": (1.0, 0),
-    }  # fmt: skip
+        "janus": (5.0, 0),
+        "emu3": (3.0, 2048),
+        "emu3_text": (3.0, 2048),
+        "chameleon": (3.0, 2000),
+        "glm_image": (1.0, 0),
+    }
 
 
 def test_every_supported_class_is_tested_and_other_classes_are_refused() -> None:

@@ -47,8 +47,9 @@ class WaveHead:
     def about(self, z: Tensor) -> Tensor:
         return z
 
-    def gaussian(self, x: Tensor, step: Tensor | int, about: Tensor, guidance: Tensor | None = None,
-                 row: Tensor | None = None) -> Gaussian:  # fmt: skip
+    def gaussian(
+        self, x: Tensor, step: Tensor | int, about: Tensor, guidance: Tensor | None = None, row: Tensor | None = None
+    ) -> Gaussian:
         step, z = torch.as_tensor(step).expand(len(x)), about if row is None else about[..., row, :]
         own = z if guidance is None else z[0]
         clean = self.predict(x, step, own)

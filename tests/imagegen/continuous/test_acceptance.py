@@ -157,8 +157,15 @@ def test_the_first_accepted_proposal_is_used_or_else_the_target_sample() -> None
 def test_the_residual_has_its_distribution_and_tries_end_early() -> None:
     rows = 40_000
     draft, target = pair(0.0, 0.6)
-    one = [Trajectory(w.value.expand(rows, 1), Gaussian(w.last.mean.expand(rows, 1), w.last.log_scale.expand(rows, 1)),
-                      w.state.expand(rows, 1), w.log_det.expand(rows)) for w in (draft, target)]  # fmt: skip
+    one = [
+        Trajectory(
+            w.value.expand(rows, 1),
+            Gaussian(w.last.mean.expand(rows, 1), w.last.log_scale.expand(rows, 1)),
+            w.state.expand(rows, 1),
+            w.log_det.expand(rows),
+        )
+        for w in (draft, target)
+    ]
     noise, uniform = torch.randn(100, rows, 1), torch.rand(100, rows)
     value, tries = residual_sample(*one, noise, uniform, Relaxation(1.0, "none"))
     assert (tries > 0).all()
@@ -176,8 +183,10 @@ def test_rows_of_a_batch_do_not_touch_each_other_and_shapes_may_have_more_axes()
     one, other = (Trajectory(m, Gaussian(m, m.sin()), m, m.sum(-1)) for m in (mean, mean + 0.3))
     x = torch.randn(2, 3, 4)
     whole = log_ratio(x, one, other, published_relaxation())
-    flat = [Trajectory(t.value[1], Gaussian(t.last.mean[1], t.last.log_scale[1]), t.state[1], t.log_det[1])
-            for t in (one, other)]  # fmt: skip
+    flat = [
+        Trajectory(t.value[1], Gaussian(t.last.mean[1], t.last.log_scale[1]), t.state[1], t.log_det[1])
+        for t in (one, other)
+    ]
     assert whole.shape == (2, 3) and torch.equal(log_ratio(x[1], *flat, published_relaxation()), whole[1])
     value, tries = residual_sample(one, other, torch.randn(5, 2, 3, 4), torch.rand(5, 2, 3), published_relaxation())
     assert value.shape == (2, 3, 4) and tries.shape == (2, 3) and value.dtype == torch.float32
@@ -185,8 +194,15 @@ def test_rows_of_a_batch_do_not_touch_each_other_and_shapes_may_have_more_axes()
 
 def test_log1mexp_does_not_cancel() -> None:
     x = torch.tensor([-1e-12, -1e-3, -0.5, -2.0, -50.0, 0.0, 3.0], dtype=torch.float64)
-    expected = [math.log(1e-12), math.log(-math.expm1(-1e-3)), math.log(-math.expm1(-0.5)), math.log1p(-math.exp(-2)),
-                -math.exp(-50), -math.inf, -math.inf]  # fmt: skip
+    expected = [
+        math.log(1e-12),
+        math.log(-math.expm1(-1e-3)),
+        math.log(-math.expm1(-0.5)),
+        math.log1p(-math.exp(-2)),
+        -math.exp(-50),
+        -math.inf,
+        -math.inf,
+    ]
     torch.testing.assert_close(log1mexp(x), torch.tensor(expected, dtype=torch.float64), rtol=1e-10, atol=0)
 
 

@@ -130,8 +130,12 @@ def test_nan_midway_leaves_the_earlier_values() -> None:
     filled = run.target.filled[0]
     assert 0 < filled < 16 and stats.emitted == [filled, 16] and list(run.target.errors) == [0]
     assert torch.equal(run.target.values[0], before[0])
-    torch.testing.assert_close(run.target.values[1:], pipe([0, 1], seed=[1, 2], guidance_scale=1.0, pixels=False).tokens[1:],
-                               atol=1e-4, rtol=1e-4)  # fmt: skip
+    torch.testing.assert_close(
+        run.target.values[1:],
+        pipe([0, 1], seed=[1, 2], guidance_scale=1.0, pixels=False).tokens[1:],
+        atol=1e-4,
+        rtol=1e-4,
+    )
 
 
 class Spoiled:
@@ -156,8 +160,13 @@ def test_a_pipeline_comes_back(tmp_path: Path) -> None:
     pipe = pipeline(pixels=True, guidance_scale=1.5, guidance_schedule="constant", num_iter=5)
     pipe.save_pretrained(tmp_path / "pipe")
     names = {p.relative_to(tmp_path / "pipe").as_posix() for p in (tmp_path / "pipe").rglob("*") if p.is_file()}
-    assert names == {"model_index.json", "transformer/config.json", "transformer/model.safetensors", "vae/config.json",
-                     "vae/model.safetensors"}  # fmt: skip
+    assert names == {
+        "model_index.json",
+        "transformer/config.json",
+        "transformer/model.safetensors",
+        "vae/config.json",
+        "vae/model.safetensors",
+    }
     again = MARPipeline.from_pretrained(tmp_path / "pipe")
     assert (again.guidance_scale, again.guidance_schedule, again.num_iter, again.image_size) == (1.5, "constant", 5, 8)
     one, two = (p([1, 2], seed=3) for p in (pipe, again))

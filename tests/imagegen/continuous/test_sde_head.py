@@ -52,9 +52,15 @@ def test_the_network_receives_the_time() -> None:
     assert seen == [[0.0], [250.0], [500.0], [750.0]]
 
 
-@pytest.mark.parametrize(("given", "message"), [({"span": 0.0}, "span: expected a share"), ({"span": 1.1}, "span: expected"),
-                                                ({"steps": 0}, "steps: expected at least 1"),
-                                                ({"steps": 1, "span": 1.0}, "steps: expected at least 2")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"span": 0.0}, "span: expected a share"),
+        ({"span": 1.1}, "span: expected"),
+        ({"steps": 0}, "steps: expected at least 1"),
+        ({"steps": 1, "span": 1.0}, "steps: expected at least 2"),
+    ],
+)
 def test_settings_out_of_range_are_refused(given: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SDEHead(Field(lambda x, t, z: x), 1, **given)

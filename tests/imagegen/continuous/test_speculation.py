@@ -280,8 +280,12 @@ def test_a_window_of_1_is_plain_sampling(setting: dict) -> None:
     z, initial, noise, uniform, keys = request(50)
     made = speculate(head, z, initial, noise, uniform, head.step_drafter(), window=1, temperature=0.7)
     plain = sample(head, z, initial, noise, temperature=0.7)
-    for one, other in ((made.trajectory.value, plain.value), (made.trajectory.state, plain.state),
-                       (made.trajectory.last.mean, plain.last.mean), (made.trajectory.log_det, plain.log_det)):  # fmt: skip
+    for one, other in (
+        (made.trajectory.value, plain.value),
+        (made.trajectory.state, plain.state),
+        (made.trajectory.last.mean, plain.last.mean),
+        (made.trajectory.log_det, plain.log_det),
+    ):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
     assert made.calls == STEPS and made.evaluated == 50 * STEPS and (made.accepted == 0).all()
 

@@ -83,7 +83,10 @@ WRONG = (
     ("cspdd@x", "decoding: expected one of ar, head, cspd, stack, scheduled, got 'cspdd'; did you mean 'cspd'"),
     ("small@x", "decoding: expected one of ar, head, cspd, stack, scheduled, got 'small'"),
     ("cspd:gama=2@x", "decoding 'cspd': expected a setting of cspd .*got 'gama'; did you mean 'gamma'"),
-    ("cspd:window=path@x", "decoding 'cspd': window: expected patch or truncate or none, got 'path'; did you mean 'patch'"),
+    (
+        "cspd:window=path@x",
+        "decoding 'cspd': window: expected patch or truncate or none, got 'path'; did you mean 'patch'",
+    ),
     ("scheduled:lazy=lasy", "schedule: expected one of anneal, lazy, .*got 'lasy'; did you mean 'lazy'"),
     ("scheduled:annealing=anneal:last=x", "schedule 'anneal': last: expected a whole number or none, got 'x'"),
     ("cspd", "decoding 'cspd': expected weights of 'draft' behind @, as in 'cspd@FOLDER', got none; name a folder"),
@@ -91,7 +94,7 @@ WRONG = (
     ("cspd@zoo:clip", "decoding 'cspd': expected a MARPipeline behind @, got .*; name another"),
     ("cspd@zoo:mra/draft", "expected one of .*, got 'mra/draft'"),
     ("head@{masked}", "decoding 'head': expected no weights, since it needs none, got @.*; leave them out"),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(("text", "sentence"), WRONG, ids=[text for text, _ in WRONG])

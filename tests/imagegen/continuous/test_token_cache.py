@@ -105,10 +105,12 @@ def by_hand(lazy: Lazy, null: bool) -> tuple[list[Tensor], list[list[int]]]:
     for number, (tokens, mask, wanted) in enumerate(given()):
         whole = lazy.whole(number)
         run = branches if whole or not null else branches[:1]
-        z = torch.stack([
-            torch.stack([one.run(tokens[row], mask[row], wanted[row], whole) for row, one in enumerate(branch)])
-            for branch in run
-        ])  # fmt: skip
+        z = torch.stack(
+            [
+                torch.stack([one.run(tokens[row], mask[row], wanted[row], whole) for row, one in enumerate(branch)])
+                for branch in run
+            ]
+        )
         if len(run) == 1:
             z = torch.cat((z, z + gap))
         elif whole:
@@ -138,8 +140,10 @@ def test_a_partial_pass_matches_a_hand_written_reference(null: bool, share: floa
         torch.testing.assert_close(one, other, **CLOSE, msg=lambda text, at=number: f"pass {at}: {text}")
     assert model.cache.computed == counts
     plain = MARModel(transformer())
-    far = [not torch.allclose(one, plain.condition(*asked[:2], LABELS, True), atol=1e-3)
-           for one, asked in zip(made, given(), strict=True)]  # fmt: skip
+    far = [
+        not torch.allclose(one, plain.condition(*asked[:2], LABELS, True), atol=1e-3)
+        for one, asked in zip(made, given(), strict=True)
+    ]
     assert far == [False, True, True, False, True]
 
 
@@ -226,9 +230,9 @@ def test_wanted_and_changed_tokens_are_recomputed_with_the_share() -> None:
         must = []
         for (before, was_masked, _), (tokens, mask, wanted) in zip(passes, passes[1:], strict=False):
             other = (mask != was_masked) | ((before != tokens).any(-1) & ~mask)
-            must.append([
-                len(set(other[row].nonzero()[:, 0].tolist()) | set(wanted[row].tolist()) - {16}) for row in range(3)
-            ])  # fmt: skip
+            must.append(
+                [len(set(other[row].nonzero()[:, 0].tolist()) | set(wanted[row].tolist()) - {16}) for row in range(3)]
+            )
         assert model.cache.computed == [[min(n + math.ceil(share * SLOTS), SLOTS) for n in one] for one in must]
 
 

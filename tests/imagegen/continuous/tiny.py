@@ -10,9 +10,22 @@ from mmspec.imagegen.continuous.mar.config import MARConfig
 from mmspec.imagegen.continuous.mar.pipeline import MARPipeline
 from mmspec.imagegen.continuous.mar.transformer import MAR
 
-SIZES = MARConfig(img_size=8, vae_stride=2, vae_embed_dim=3, encoder_embed_dim=16, encoder_depth=2, encoder_num_heads=2,
-                  decoder_embed_dim=24, decoder_depth=2, decoder_num_heads=4, class_num=5, buffer_size=3, diffloss_d=2,
-                  diffloss_w=20, num_sampling_steps="ddim4")  # fmt: skip
+SIZES = MARConfig(
+    img_size=8,
+    vae_stride=2,
+    vae_embed_dim=3,
+    encoder_embed_dim=16,
+    encoder_depth=2,
+    encoder_num_heads=2,
+    decoder_embed_dim=24,
+    decoder_depth=2,
+    decoder_num_heads=4,
+    class_num=5,
+    buffer_size=3,
+    diffloss_d=2,
+    diffloss_w=20,
+    num_sampling_steps="ddim4",
+)
 KL = KLConfig(
     embed_dim=3, ch=8, ch_mult=(1, 2), num_res_blocks=1, encoder_attn_resolutions=(4,), resolution=8, norm_groups=4
 )

@@ -17,9 +17,16 @@ from tests.imagegen.tiny import DIM, TinyModel, generate
 def random_state(groups: int = 4, **other: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Random tensors under the published names, and their config."""
     config = {
-        "hidden_size": DIM, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": groups,
-        "vocab_size": 16, "rms_norm_eps": 1e-6, "hidden_act": "silu", "num_hidden_layers": 1, **other,
-    }  # fmt: skip
+        "hidden_size": DIM,
+        "intermediate_size": 48,
+        "num_attention_heads": 4,
+        "num_key_value_heads": groups,
+        "vocab_size": 16,
+        "rms_norm_eps": 1e-6,
+        "hidden_act": "silu",
+        "num_hidden_layers": 1,
+        **other,
+    }
     attention, mlp = "layers.0.self_attn.", "layers.0.mlp."
     shapes = {
         "embed_tokens.weight": (16, DIM),

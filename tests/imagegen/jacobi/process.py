@@ -201,10 +201,12 @@ def scripted(script: Script, canvas: Canvas) -> Iterator[None]:
 
     base, jacobi = "mmspec.core.rules.base", "mmspec.imagegen.jacobi"
     with (
-        patch(f"{base}.sample_categorical", sample), patch(f"{base}.select_path", select),
-        patch(f"{jacobi}.drafter.sample_categorical", sample), patch(f"{jacobi}.tree.sample_categorical", sample),
+        patch(f"{base}.sample_categorical", sample),
+        patch(f"{base}.select_path", select),
+        patch(f"{jacobi}.drafter.sample_categorical", sample),
+        patch(f"{jacobi}.tree.sample_categorical", sample),
         patch(f"{jacobi}.drafter.gumbel_pick", pick),
-    ):  # fmt: skip
+    ):
         yield
 
 
@@ -242,8 +244,15 @@ def process_law(drafter: Drafter, rule: Rule, tables: Sequence[Tensor], geometry
     total, size = len(tables), tables[0].shape[-1]
     nothing = torch.zeros(1, dtype=torch.long)
     whole = torch.tensor([0.0, 1.0], dtype=torch.float64).expand(1, total + drafter.window + 1, 2)
-    start = Canvas(tables, geometry, SimpleNamespace(codes=codes, size=size), torch.zeros(1, total, dtype=torch.long),
-                   nothing - 1, nothing, whole)  # fmt: skip
+    start = Canvas(
+        tables,
+        geometry,
+        SimpleNamespace(codes=codes, size=size),
+        torch.zeros(1, total, dtype=torch.long),
+        nothing - 1,
+        nothing,
+        whole,
+    )
     waiting: dict[int, list] = {0: [(start, None, torch.ones(1, dtype=torch.float64))]}
     joint = torch.zeros(size**total, dtype=torch.float64)
     for filled in range(total):

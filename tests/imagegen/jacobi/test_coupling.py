@@ -10,9 +10,9 @@ from mmspec.core.keys import Keys, Purpose
 from mmspec.imagegen.jacobi.drafter import gumbel_pick, maximal_law
 from tests.imagegen.jacobi.mutants import keep_above
 
-OLD, NEW, TARGET = (torch.tensor(law, dtype=torch.float64) for law in (
-    (0.4, 0.3, 0.2, 0.1), (0.1, 0.2, 0.3, 0.4), (0.4, 0.1, 0.1, 0.4)
-))  # fmt: skip
+OLD, NEW, TARGET = (
+    torch.tensor(law, dtype=torch.float64) for law in ((0.4, 0.3, 0.2, 0.1), (0.1, 0.2, 0.3, 0.4), (0.4, 0.1, 0.1, 0.4))
+)
 EVERY = torch.arange(4)
 
 

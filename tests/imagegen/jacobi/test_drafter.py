@@ -51,10 +51,18 @@ def test_grids_in_a_row_and_settings_of_the_sampler() -> None:
 
 @pytest.mark.parametrize(
     "drafter",
-    [SJD(5), SJD(5, "repeat_up"), SJD(5, "frame"), SCD(5, init="repeat_frame"), SCD(5), SCD(5, "maximal", "mix"),
-     SJD(5, tree=TREE), SCD(5, tree=TREE)],
+    [
+        SJD(5),
+        SJD(5, "repeat_up"),
+        SJD(5, "frame"),
+        SCD(5, init="repeat_frame"),
+        SCD(5),
+        SCD(5, "maximal", "mix"),
+        SJD(5, tree=TREE),
+        SCD(5, tree=TREE),
+    ],
     ids=lambda d: d.name,
-)  # fmt: skip
+)
 def test_a_row_does_not_depend_on_the_others(model: TinyModel, drafter: SJD) -> None:
     seeds, labels = [11, 12, 13, 14], [0, 1, 2, 0]
     together = generate(model, labels, drafter, seed=seeds, guidance_scale=2.0)
@@ -69,9 +77,10 @@ def code_of(tokens: Tensor, size: int) -> Tensor:
 
 @pytest.mark.default_cells("SCD gumbel(4) + tree 2x3")
 @pytest.mark.parametrize(
-    "drafter", [SCD(4, "gumbel", "random"), SCD(4, "gumbel", "up"), SCD(4, "gumbel", tree=TREE), SCD(3, "maximal", "mix")],
+    "drafter",
+    [SCD(4, "gumbel", "random"), SCD(4, "gumbel", "up"), SCD(4, "gumbel", tree=TREE), SCD(3, "maximal", "mix")],
     ids=lambda d: d.name,
-)  # fmt: skip
+)
 def test_sampled_images_have_the_targets_distribution(drafter: SJD) -> None:
     rows, model = 60_000, TableModel(seed=3)
     tokens = generate(model, [0] * rows, drafter, seed=5).tokens
@@ -81,9 +90,10 @@ def test_sampled_images_have_the_targets_distribution(drafter: SJD) -> None:
 
 @pytest.mark.default_cells("SCD gumbel(4) repeat_frame")
 @pytest.mark.parametrize(
-    "drafter", [SJD(4, "frame"), SCD(4, init="repeat_frame"), SCD(3, "maximal", "frame"), SCD(4, init="frame", tree=TREE)],
+    "drafter",
+    [SJD(4, "frame"), SCD(4, init="repeat_frame"), SCD(3, "maximal", "frame"), SCD(4, init="frame", tree=TREE)],
     ids=lambda d: d.name,
-)  # fmt: skip
+)
 def test_sampled_videos_have_the_targets_distribution(drafter: SJD) -> None:
     rows, model = 40_000, TableModel(Geometry(((1, 2),), frames=2), codes=3, seed=3)
     tokens = generate(model, [0] * rows, drafter, seed=5).tokens

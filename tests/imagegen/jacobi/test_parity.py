@@ -42,9 +42,13 @@ def test_a_step_of_the_public_code(name: str) -> None:
 
         verdict = rule.resample(evidence, draft, weights, verdict, Keys.of(0, batch))
         target = SimpleNamespace(
-            geometry=Geometry.square(8), model=SimpleNamespace(codes=size), device=p.device, paths=[range(length)],
-            last=ROUND + committed, greedy=False,
-        )  # fmt: skip
+            geometry=Geometry.square(8),
+            model=SimpleNamespace(codes=size),
+            device=p.device,
+            paths=[range(length)],
+            last=ROUND + committed,
+            greedy=False,
+        )
         state = SJD(length).open(target)
         state.observe(target, draft, evidence, verdict)
         slot = torch.arange(length)

@@ -23,8 +23,17 @@ from tests.imagegen.llamagen.published import (
 )
 
 CLASS = GPTConfig(dim=32, n_layer=2, n_head=4, vocab_size=16, block_size=16, num_classes=5, ffn=24)
-CAPTION = GPTConfig(dim=32, n_layer=2, n_head=4, n_kv_head=2, vocab_size=16, block_size=16, model_type="t2i",
-                    cls_token_num=3, caption_dim=6)  # fmt: skip
+CAPTION = GPTConfig(
+    dim=32,
+    n_layer=2,
+    n_head=4,
+    n_kv_head=2,
+    vocab_size=16,
+    block_size=16,
+    model_type="t2i",
+    cls_token_num=3,
+    caption_dim=6,
+)
 CODES = VQConfig(codebook_size=16, encoder_ch_mult=(1, 2), decoder_ch_mult=(2, 1), z_channels=12, ch=32)
 
 
@@ -91,9 +100,16 @@ def test_a_tiny_transformer_loads_from_every_wrapper(config: GPTConfig) -> None:
     table = {"freqs_cis": torch.zeros(config.cls_token_num + 16, 4, 2)}
     ran = {"layers.0.attention.kv_cache.k_cache": torch.zeros(1)}
     other = {key: torch.zeros_like(value) for key, value in state.items()}
-    for sd in (state, {"model": state, "steps": 7}, {"module": compiled}, {"state_dict": {"model": state}},
-               {"ema": state}, {"ema": state, "optimizer": {"state": {}}, "steps": 7}, {"ema": other, "model": state},
-               {**state, **table, **ran}):  # fmt: skip
+    for sd in (
+        state,
+        {"model": state, "steps": 7},
+        {"module": compiled},
+        {"state_dict": {"model": state}},
+        {"ema": state},
+        {"ema": state, "optimizer": {"state": {}}, "steps": 7},
+        {"ema": other, "model": state},
+        {**state, **table, **ran},
+    ):
         loaded = llamagen_from_state_dict(sd, config)
         assert torch.equal(loaded.training_logits(given, tokens), expected)
         assert same(loaded.state_dict(), state) and not loaded.training
@@ -135,8 +151,14 @@ def test_config_fields_known_from_the_weights_are_optional() -> None:
 def test_a_tokenizer_loads_from_every_wrapper() -> None:
     state = VQModel(CODES).state_dict()
     other = {key: torch.zeros_like(value) for key, value in state.items()}
-    for sd in (state, {"ema": state}, {"ema": state, "optimizer": {}, "steps": 7}, {"ema": other, "model": state},
-               {"state_dict": {"model": state}}, {f"module.{key}": value for key, value in state.items()}):  # fmt: skip
+    for sd in (
+        state,
+        {"ema": state},
+        {"ema": state, "optimizer": {}, "steps": 7},
+        {"ema": other, "model": state},
+        {"state_dict": {"model": state}},
+        {f"module.{key}": value for key, value in state.items()},
+    ):
         assert same(vq_from_state_dict(sd).state_dict(), state)
 
 

@@ -24,8 +24,15 @@ def test_a_caption_pipeline_comes_back(tmp_path: Path) -> None:
     pipe = caption_pipeline()
     pipe.save_pretrained(tmp_path / "pipe")
     names = {p.relative_to(tmp_path / "pipe").as_posix() for p in (tmp_path / "pipe").rglob("*") if p.is_file()}
-    assert {"model_index.json", "transformer/config.json", "transformer/model.safetensors", "vq/config.json",
-            "vq/model.safetensors", "text_encoder/model.safetensors", "tokenizer/tokenizer.json"} <= names  # fmt: skip
+    assert {
+        "model_index.json",
+        "transformer/config.json",
+        "transformer/model.safetensors",
+        "vq/config.json",
+        "vq/model.safetensors",
+        "text_encoder/model.safetensors",
+        "tokenizer/tokenizer.json",
+    } <= names
     again = LlamaGenPipeline.from_pretrained(tmp_path / "pipe")
     assert (again.guidance_scale, again.top_k, again.image_size) == (2.0, 5, 8) and not again.model.captions.cleaned
     texts = ["a red circle", "the blue square on the left"]

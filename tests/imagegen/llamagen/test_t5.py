@@ -18,8 +18,17 @@ from mmspec.imagegen.llamagen.t5 import T5Config as Config
 from mmspec.imagegen.llamagen.t5 import T5Encoder
 from tests.imagegen.llamagen.tiny import word_tokenizer
 
-SIZES = dict(vocab_size=37, d_model=24, d_kv=5, d_ff=40, num_layers=3, num_heads=4, relative_attention_num_buckets=12,
-             relative_attention_max_distance=21, initializer_factor=6.0)  # fmt: skip
+SIZES = dict(
+    vocab_size=37,
+    d_model=24,
+    d_kv=5,
+    d_ff=40,
+    num_layers=3,
+    num_heads=4,
+    relative_attention_num_buckets=12,
+    relative_attention_max_distance=21,
+    initializer_factor=6.0,
+)
 
 
 def theirs(projection: str = "gated-gelu", **other: object) -> T5EncoderModel:

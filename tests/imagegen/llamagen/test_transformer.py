@@ -13,8 +13,18 @@ from mmspec.imagegen.target import Guidance
 from tests.parity import case
 
 PARITY = GPTConfig(dim=64, n_layer=2, n_head=4, vocab_size=64, block_size=16, num_classes=10)
-CAPTION = GPTConfig(dim=48, n_layer=2, n_head=4, n_kv_head=2, vocab_size=20, block_size=16, model_type="t2i",
-                    cls_token_num=5, caption_dim=7, ffn=40)  # fmt: skip
+CAPTION = GPTConfig(
+    dim=48,
+    n_layer=2,
+    n_head=4,
+    n_kv_head=2,
+    vocab_size=20,
+    block_size=16,
+    model_type="t2i",
+    cls_token_num=5,
+    caption_dim=7,
+    ffn=40,
+)
 
 
 def tiny(config: GPTConfig, scale: float = 5.0) -> Transformer:

@@ -8,8 +8,9 @@ import torch
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
 from tests.parity import case
 
-TINY = VQConfig(codebook_size=16, encoder_ch_mult=(1, 1, 1), decoder_ch_mult=(1, 1, 1), z_channels=32, ch=32,
-                num_res_blocks=1)  # fmt: skip
+TINY = VQConfig(
+    codebook_size=16, encoder_ch_mult=(1, 1, 1), decoder_ch_mult=(1, 1, 1), z_channels=32, ch=32, num_res_blocks=1
+)
 PARITY = VQConfig(codebook_size=64, z_channels=32, ch=32)
 
 

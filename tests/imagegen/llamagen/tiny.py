@@ -10,8 +10,9 @@ from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
 
 CLASS = GPTConfig(dim=32, n_layer=2, n_head=4, vocab_size=16, block_size=16, num_classes=5)
-CAPTION = GPTConfig(dim=32, n_layer=2, n_head=4, vocab_size=16, block_size=16, model_type="t2i", cls_token_num=6,
-                    caption_dim=8)  # fmt: skip
+CAPTION = GPTConfig(
+    dim=32, n_layer=2, n_head=4, vocab_size=16, block_size=16, model_type="t2i", cls_token_num=6, caption_dim=8
+)
 CODES = VQConfig(
     codebook_size=16, encoder_ch_mult=(1, 1), decoder_ch_mult=(1, 1), z_channels=8, ch=32, num_res_blocks=1
 )

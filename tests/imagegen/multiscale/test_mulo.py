@@ -87,8 +87,9 @@ def drafted(pooled: Tensor) -> tuple[Draft, Evidence]:
     """A draft of a 3 x 4 image whose candidate at place i > 0 gets probability pooled[i]; code 1 everywhere."""
     places = torch.arange(12)
     law = torch.stack((1 - pooled, pooled), -1)[None].roll(-1, 1)  # what node i says is about place i + 1
-    draft = Draft(torch.ones(1, 12, dtype=torch.long), chains((11,)), Law("none"), index=places[None],
-                  open=places[None] < 11)  # fmt: skip
+    draft = Draft(
+        torch.ones(1, 12, dtype=torch.long), chains((11,)), Law("none"), index=places[None], open=places[None] < 11
+    )
     return draft, Evidence(law.log().float())
 
 

@@ -16,8 +16,15 @@ from mmspec.zoo.training.image.build_upsampler import UpsamplerRecipe, evaluate_
 @pytest.fixture(scope="module")
 def vq() -> VQModel:
     torch.manual_seed(0)
-    config = VQConfig(codebook_size=32, codebook_embed_dim=4, encoder_ch_mult=(1, 1), decoder_ch_mult=(1, 1), z_channels=32,
-                      ch=32, num_res_blocks=1)  # fmt: skip
+    config = VQConfig(
+        codebook_size=32,
+        codebook_embed_dim=4,
+        encoder_ch_mult=(1, 1),
+        decoder_ch_mult=(1, 1),
+        z_channels=32,
+        ch=32,
+        num_res_blocks=1,
+    )
     model = VQModel(config).eval()
     torch.nn.init.normal_(model.quantize.embedding.weight)
     return model

@@ -18,10 +18,13 @@ FORCED = Geometry(((3, 6),), row_end=16, tail=(17,))
 FRAMES = Geometry(((2, 4),), row_end=16, frames=3)
 TREE = Proactive(2, 2)
 DRAFTERS = [
-    RowDrafts(SJD(4), 3), RowDrafts(SJD(4), 3, "row"), RowDrafts(SJD(4, "mix", "gumbel"), 9),
-    RowDrafts(SJD(4, "up", "maximal", TREE), 2), RowDrafts(SJD(4, "uniform", "maximal", TREE), 2, "row"),
+    RowDrafts(SJD(4), 3),
+    RowDrafts(SJD(4), 3, "row"),
+    RowDrafts(SJD(4, "mix", "gumbel"), 9),
+    RowDrafts(SJD(4, "up", "maximal", TREE), 2),
+    RowDrafts(SJD(4, "uniform", "maximal", TREE), 2, "row"),
     RowDrafts(SJD(4, "frame"), 3),
-]  # fmt: skip
+]
 
 
 @pytest.mark.covering(strength=1)
@@ -50,9 +53,13 @@ def test_a_row_does_not_depend_on_the_others(drafter: RowDrafts) -> None:
 )
 @pytest.mark.parametrize(
     "drafter",
-    [RowDrafts(SJD(2), 2), RowDrafts(SJD(2, coupling="gumbel"), 1), RowDrafts(SJD(2, "mix", "maximal", TREE), 2, "row")],
+    [
+        RowDrafts(SJD(2), 2),
+        RowDrafts(SJD(2, coupling="gumbel"), 1),
+        RowDrafts(SJD(2, "mix", "maximal", TREE), 2, "row"),
+    ],
     ids=lambda d: d.name,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("geometry", (Geometry(((3, 2),)), Geometry(((1, 2),), frames=3)), ids=("image", "video"))
 def test_sampled_images_have_the_targets_distribution(geometry: Geometry, drafter: RowDrafts) -> None:
     rows, model = 15_000, TableModel(geometry, codes=2, seed=3, sharp=1.5)

@@ -8,8 +8,15 @@ from mmspec.evaluate.machine.kernel_bench import run
 from tests.kernels.interpreted.conftest import DEVICE
 
 # launches of ours from the target's logits to the token behind the path
-MOST = {"text chain, block": 8, "text tree, traversal": 10, "text chain, greedy": 4, "image chain, LANTERN": 8, "commit": 1,
-        "tree attention": 2, "exact top-p 0.9": 5}  # fmt: skip
+MOST = {
+    "text chain, block": 8,
+    "text tree, traversal": 10,
+    "text chain, greedy": 4,
+    "image chain, LANTERN": 8,
+    "commit": 1,
+    "tree attention": 2,
+    "exact top-p 0.9": 5,
+}
 
 
 @pytest.mark.whole

@@ -75,8 +75,9 @@ def test_thresholds_that_borrow(size: int, nodes: int, dtype: torch.dtype) -> No
     row, token = torch.arange(nodes).flip(0), torch.randint(size, (2, nodes))
     exact, table = torch.rand(2, nodes, dtype=p.dtype), torch.randint(size, (max(size - 2, 1), 5))
     for share, both, budget, live in (
-        (q, dense_q, (0.25, 0.0), None), (None, None, (0.0, 2.0), torch.rand(2, nodes) < 0.7)
-    ):  # fmt: skip
+        (q, dense_q, (0.25, 0.0), None),
+        (None, None, (0.0, 2.0), torch.rand(2, nodes) < 0.7),
+    ):
         found = borrowing_thresholds(p, share, row, token, exact, table, budget, live)
         expected = borrowing_thresholds_reference(dense_p, both, row, token, exact, table, budget, live)
         torch.testing.assert_close(found, expected, **tolerance(dtype))
@@ -101,9 +102,16 @@ def test_a_tree_is_rejected_as_rank_by_rank(
 
 
 def compare_rejection(
-    tree: Tree, size: int, dtype: torch.dtype, post: bool, replacement: bool, live: Tensor | None,
-    monkeypatch: pytest.MonkeyPatch, batch: int = 2, seed: int = 2,
-) -> None:  # fmt: skip
+    tree: Tree,
+    size: int,
+    dtype: torch.dtype,
+    post: bool,
+    replacement: bool,
+    live: Tensor | None,
+    monkeypatch: pytest.MonkeyPatch,
+    batch: int = 2,
+    seed: int = 2,
+) -> None:
     """Reject the children of a tree by kernel and by reference, on the same rows."""
     p, dense_p = both_forms(scores(size, tree.nodes, dtype, seed, batch=batch))
     q, dense_q = both_forms(scores(size, tree.nodes, dtype, seed + 1, batch=batch))
@@ -155,8 +163,17 @@ def test_random_trees_are_rejected_as_rank_by_rank(mode: str, per_row: bool, mon
             depth, rank = (max(getattr(row, name) for row in rows) for name in ("max_depth", "max_rank"))
             tree = dynamic_tree(torch.cat([row.parent for row in rows]), depth, rank)
         live = torch.rand(batch, tree.nodes) < 0.8 if number % 2 else None
-        compare_rejection(tree, size, torch.float64, mode == "traversal", mode == "with replacement", live,
-                          monkeypatch, batch, seed=number)  # fmt: skip
+        compare_rejection(
+            tree,
+            size,
+            torch.float64,
+            mode == "traversal",
+            mode == "with replacement",
+            live,
+            monkeypatch,
+            batch,
+            seed=number,
+        )
 
 
 def random_parents(chance: random.Random, nodes: int | None = None) -> list[int]:

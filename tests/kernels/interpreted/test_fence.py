@@ -53,18 +53,26 @@ PLANTED: dict[str, tuple[str, str, Callable[[], None]]] = {
     "a load behind the end": ("outside", "load", lambda: shift(X, torch.zeros(40), size=32, programs=8)),
     "a store behind the end": ("outside", "store", lambda: shift(X, torch.zeros(16), ahead=4)),
     "a store before the start": ("outside", "store", lambda: shift(X, torch.zeros(16), ahead=-1)),
-    "a load behind a view": ("beyond", "load", lambda: shift(torch.zeros(32)[:16], torch.zeros(32), size=20, programs=5)),
+    "a load behind a view": (
+        "beyond",
+        "load",
+        lambda: shift(torch.zeros(32)[:16], torch.zeros(32), size=20, programs=5),
+    ),
     "a load between the rows of a view": ("beyond", "load", lambda: shift(torch.zeros(4, 8)[:, :4], torch.zeros(16))),
     "a store before a view": ("beyond", "store", lambda: shift(X, torch.zeros(32)[8:], ahead=-2)),
     "a store over what a later program reads": ("torn", "load", lambda: in_place(4)),
     "a store over what an earlier program has read": ("torn", "store", lambda: in_place(-4)),
     "programs that store two values": ("torn", "store", lambda: number_kernel[(2,)](torch.zeros(1).int(), SAME=False)),
-    "lanes that store two values": ("torn", "store", lambda: lanes_kernel[(1,)](torch.zeros(4).int(), SAME=False, TILE=4)),
+    "lanes that store two values": (
+        "torn",
+        "store",
+        lambda: lanes_kernel[(1,)](torch.zeros(4).int(), SAME=False, TILE=4),
+    ),
     "a load of new memory": ("unset", "load", lambda: shift(torch.empty(16), torch.zeros(16))),
     "a load of new memory like another": ("unset", "load", lambda: shift(torch.empty_like(X), torch.zeros(16))),
     "a load of new flags": ("unset", "load", lambda: shift(X.new_empty(16, dtype=torch.bool), torch.zeros(16).bool())),
     "a load of memory written in part": ("unset", "load", lambda: shift(half_written(), torch.zeros(16))),
-}  # fmt: skip
+}
 SOUND: dict[str, Callable[[], None]] = {
     "a copy": lambda: shift(X, torch.empty(16)),
     "a copy in place": lambda: in_place(0),
@@ -72,7 +80,7 @@ SOUND: dict[str, Callable[[], None]] = {
     "programs that store a value": lambda: number_kernel[(3,)](torch.empty(1, dtype=torch.int32), SAME=True),
     "lanes that store a value": lambda: lanes_kernel[(1,)](torch.zeros(4).int(), SAME=True, TILE=4),
     "an expanded row": lambda: number_kernel[(1,)](torch.zeros(1).int().expand(4), SAME=True),
-}  # fmt: skip
+}
 
 
 def half_written() -> torch.Tensor:

@@ -32,9 +32,15 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "sampled", "batch"),
-    [("plain", True, 3), ("chain", False, 1), ("chain", True, 3), ("static tree", True, 3), ("dynamic tree", False, 3),
-     ("dynamic tree", True, 1)],
-)  # fmt: skip
+    [
+        ("plain", True, 3),
+        ("chain", False, 1),
+        ("chain", True, 3),
+        ("static tree", True, 3),
+        ("dynamic tree", False, 3),
+        ("dynamic tree", True, 1),
+    ],
+)
 def test_a_captured_round_keeps_to_its_memory(shape: str, sampled: bool, batch: int) -> None:
     if DEVICE != "cpu":
         return  # the model lies on the CPU, where only the interpreter runs kernels

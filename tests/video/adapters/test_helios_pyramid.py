@@ -49,17 +49,31 @@ def published(guidance: VideoGuidance, distilled: bool, doubled: bool) -> Tensor
     from diffusers import HeliosPyramidPipeline
 
     pipeline = HeliosPyramidPipeline(
-        tokenizer=None, text_encoder=None, vae=vae(), transformer=helios(), scheduler=staged(distilled),
-        is_cfg_zero_star=isinstance(guidance, ZeroStarGuidance), is_distilled=distilled,
-    )  # fmt: skip
+        tokenizer=None,
+        text_encoder=None,
+        vae=vae(),
+        transformer=helios(),
+        scheduler=staged(distilled),
+        is_cfg_zero_star=isinstance(guidance, ZeroStarGuidance),
+        is_distilled=distilled,
+    )
     # the pipeline views what a patch a frame leaves without its order in memory
     ordered = helios().register_forward_hook(lambda model, given, out: (out[0].contiguous(),))
     made = drawn(
-        pipeline, prompt_embeds=TEXT, negative_prompt_embeds=NEGATIVE, height=64, width=64, num_frames=9 * CHUNKS,
-        guidance_scale=guidance.scale, generator=torch.Generator().manual_seed(5), history_sizes=list(HISTORY),
-        num_latent_frames_per_chunk=3, pyramid_num_inference_steps_list=list(STEPS), is_amplify_first_chunk=doubled,
+        pipeline,
+        prompt_embeds=TEXT,
+        negative_prompt_embeds=NEGATIVE,
+        height=64,
+        width=64,
+        num_frames=9 * CHUNKS,
+        guidance_scale=guidance.scale,
+        generator=torch.Generator().manual_seed(5),
+        history_sizes=list(HISTORY),
+        num_latent_frames_per_chunk=3,
+        pyramid_num_inference_steps_list=list(STEPS),
+        is_amplify_first_chunk=doubled,
         output_type="latent",
-    ).frames  # fmt: skip
+    ).frames
     ordered.remove()
     return made
 
@@ -137,12 +151,16 @@ def test_invalid_helios_settings_are_refused() -> None:
         (lambda: HeliosVideo(helios(), staged(), (2, 0, 2), PLAN), "steps: expected at least 1"),
         (lambda: HeliosVideo(helios(), staged(), STEPS, PLAN, doubled=True), "doubled: expected a HeliosDMDScheduler"),
         (lambda: HeliosVideo(helios(), staged(), 9, PLAN, doubled=True), "doubled: expected the steps of each stage"),
-        (lambda: HeliosVideo(helios(), staged(), (1, 2, 2), PLAN, guidance=ZeroStarGuidance(2.0, NEGATIVE)),
-         "guidance: expected at most 1 unchanged steps"),
-        (lambda: HeliosVideo(helios(), staged(), STEPS, PLAN).open(TEXT, GivenBlockNoise([TEXT]), (8, 12)),
-         "size: expected multiples of 8 and 8"),
+        (
+            lambda: HeliosVideo(helios(), staged(), (1, 2, 2), PLAN, guidance=ZeroStarGuidance(2.0, NEGATIVE)),
+            "guidance: expected at most 1 unchanged steps",
+        ),
+        (
+            lambda: HeliosVideo(helios(), staged(), STEPS, PLAN).open(TEXT, GivenBlockNoise([TEXT]), (8, 12)),
+            "size: expected multiples of 8 and 8",
+        ),
         (lambda: ZeroStarGuidance(2.0, NEGATIVE, zeroed=-1), "zeroed: expected 0 or more"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(ValueError, match=told):
             make()
     assert replace(ZeroStarGuidance(), zeroed=3).still == 0  # without guidance every step moves

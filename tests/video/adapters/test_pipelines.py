@@ -17,8 +17,16 @@ from mmspec.video.adapters.skyreels import SkyReelsVideo
 from tests.video.tiny import apart, noise, randomised
 
 CHANNELS, SIZE, STEPS = 4, (4, 4), 2
-COMMON = {"num_attention_heads": 2, "attention_head_dim": 12, "in_channels": CHANNELS, "out_channels": CHANNELS,
-          "text_dim": 10, "freq_dim": 16, "ffn_dim": 24, "num_layers": 2}  # fmt: skip
+COMMON = {
+    "num_attention_heads": 2,
+    "attention_head_dim": 12,
+    "in_channels": CHANNELS,
+    "out_channels": CHANNELS,
+    "text_dim": 10,
+    "freq_dim": 16,
+    "ffn_dim": 24,
+    "num_layers": 2,
+}
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -32,9 +40,15 @@ TEXT, NEGATIVE = drawn(1, 6, 10, seed=1), drawn(1, 6, 10, seed=2)
 def vae() -> object:
     from diffusers import AutoencoderKLWan
 
-    return AutoencoderKLWan(base_dim=3, z_dim=CHANNELS, dim_mult=[1, 1, 1, 1], num_res_blocks=1,
-                            temperal_downsample=[False, True, True], latents_mean=[0.0] * CHANNELS,
-                            latents_std=[1.0] * CHANNELS).eval()  # fmt: skip
+    return AutoencoderKLWan(
+        base_dim=3,
+        z_dim=CHANNELS,
+        dim_mult=[1, 1, 1, 1],
+        num_res_blocks=1,
+        temperal_downsample=[False, True, True],
+        latents_mean=[0.0] * CHANNELS,
+        latents_std=[1.0] * CHANNELS,
+    ).eval()
 
 
 @lru_cache
@@ -94,12 +108,27 @@ def test_anyflow(mean_velocity: bool) -> None:
         BlockPlan(2, first=(1, 2, 2, 2, 1)),
         8,
     )  # as published, the last is a part; two are compressed in the end
-    pipeline = quiet(AnyFlowFARPipeline(tokenizer=None, text_encoder=None, vae=vae(), transformer=anyflow(),
-                                        scheduler=FlowMapEulerDiscreteScheduler(shift=5.0)))  # fmt: skip
+    pipeline = quiet(
+        AnyFlowFARPipeline(
+            tokenizer=None,
+            text_encoder=None,
+            vae=vae(),
+            transformer=anyflow(),
+            scheduler=FlowMapEulerDiscreteScheduler(shift=5.0),
+        )
+    )
     latents = drawn(1, CHANNELS, frames, *SIZE)
-    wanted = pipeline(prompt_embeds=TEXT, latents=latents, height=32, width=32, num_frames=4 * frames - 3,
-                      num_inference_steps=STEPS, chunk_partition=list(plan.cut(frames)), output_type="latent",
-                      use_mean_velocity=mean_velocity).frames  # fmt: skip
+    wanted = pipeline(
+        prompt_embeds=TEXT,
+        latents=latents,
+        height=32,
+        width=32,
+        num_frames=4 * frames - 3,
+        num_inference_steps=STEPS,
+        chunk_partition=list(plan.cut(frames)),
+        output_type="latent",
+        use_mean_velocity=mean_velocity,
+    ).frames
     video = AnyFlowVideo(anyflow(), FlowMap(STEPS, until=mean_velocity), plan)
     film, state = rolled(video, blocks_of(latents, plan))
     assert apart(torch.cat(film, 2), wanted) < 1e-5
@@ -112,17 +141,32 @@ def test_skyreels(scale: float) -> None:
 
     def scheduler() -> object:
         # without its corrector, which the pipeline hands a view of latents that it then overwrites
-        return UniPCMultistepScheduler(use_flow_sigmas=True, prediction_type="flow_prediction", flow_shift=8.0,
-                                       disable_corrector=[0, 1, 2])  # fmt: skip
+        return UniPCMultistepScheduler(
+            use_flow_sigmas=True, prediction_type="flow_prediction", flow_shift=8.0, disable_corrector=[0, 1, 2]
+        )
 
     plan, frames = BlockPlan(2), 6
-    pipeline = quiet(SkyReelsV2DiffusionForcingPipeline(tokenizer=None, text_encoder=None, vae=vae(), transformer=skyreels(),
-                                                        scheduler=scheduler()))  # fmt: skip
+    pipeline = quiet(
+        SkyReelsV2DiffusionForcingPipeline(
+            tokenizer=None, text_encoder=None, vae=vae(), transformer=skyreels(), scheduler=scheduler()
+        )
+    )
     latents = drawn(1, CHANNELS, frames, *SIZE)  # the pipeline draws them so: it fails over those it is given
     source = torch.Generator().manual_seed(0)
-    wanted = pipeline(None, prompt_embeds=TEXT, negative_prompt_embeds=NEGATIVE, generator=source, height=32, width=32,
-                      num_frames=4 * frames - 3, num_inference_steps=3, guidance_scale=scale, ar_step=4,
-                      causal_block_size=2, output_type="latent").frames  # fmt: skip
+    wanted = pipeline(
+        None,
+        prompt_embeds=TEXT,
+        negative_prompt_embeds=NEGATIVE,
+        generator=source,
+        height=32,
+        width=32,
+        num_frames=4 * frames - 3,
+        num_inference_steps=3,
+        guidance_scale=scale,
+        ar_step=4,
+        causal_block_size=2,
+        output_type="latent",
+    ).frames
     video = SkyReelsVideo(skyreels(), Scheduled(scheduler(), 3), plan, guidance=VideoGuidance(scale, NEGATIVE))
     film, state = rolled(video, blocks_of(latents, plan))
     assert apart(torch.cat(film, 2), wanted) < 1e-4
@@ -142,9 +186,19 @@ def test_helios(scale: float) -> None:
     pipeline = quiet(
         HeliosPipeline(tokenizer=None, text_encoder=None, vae=vae(), transformer=helios(), scheduler=scheduler())
     )
-    wanted = pipeline(prompt_embeds=TEXT, negative_prompt_embeds=NEGATIVE, height=32, width=32, num_frames=9 * chunks,
-                      num_inference_steps=3, guidance_scale=scale, generator=torch.Generator().manual_seed(5),
-                      history_sizes=list(sizes), num_latent_frames_per_chunk=3, output_type="latent").frames  # fmt: skip
+    wanted = pipeline(
+        prompt_embeds=TEXT,
+        negative_prompt_embeds=NEGATIVE,
+        height=32,
+        width=32,
+        num_frames=9 * chunks,
+        num_inference_steps=3,
+        guidance_scale=scale,
+        generator=torch.Generator().manual_seed(5),
+        history_sizes=list(sizes),
+        num_latent_frames_per_chunk=3,
+        output_type="latent",
+    ).frames
     source = torch.Generator().manual_seed(5)
     first = [torch.randn(1, CHANNELS, 3, *SIZE, generator=source) for _ in range(chunks)]
     video = HeliosVideo(helios(), scheduler(), 3, plan, sizes, VideoGuidance(scale, NEGATIVE))

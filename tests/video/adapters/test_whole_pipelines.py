@@ -23,8 +23,14 @@ def pipeline(name: str, seed: int = 0, **config: object) -> object:
     }
     transformer = {"A": anyflow, "H": helios, "S": skyreels}[name[0]](seed)
     texts = encoder()
-    made = getattr(diffusers, name)(tokenizer=texts.tokenizer, text_encoder=texts.encoder, vae=vae(),
-                                    transformer=transformer, scheduler=schedulers[name](), **config)  # fmt: skip
+    made = getattr(diffusers, name)(
+        tokenizer=texts.tokenizer,
+        text_encoder=texts.encoder,
+        vae=vae(),
+        transformer=transformer,
+        scheduler=schedulers[name](),
+        **config,
+    )
     return quiet(made)
 
 

@@ -11,12 +11,28 @@ from torch import Tensor
 
 PUBLISHED = json.loads((Path(__file__).parent / "imagereward.json").read_text(encoding="utf-8"))
 CONFIG = {
-    "vision": {"img_size": 48, "patch_size": 16, "embed_dim": 24, "depth": 2, "num_heads": 3, "mlp_ratio": 3,
-               "norm_eps": 1e-6},
-    "text": {"vocab_size": 30, "hidden_size": 20, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 28,
-             "max_position_embeddings": 40, "layer_norm_eps": 1e-12, "hidden_act": "gelu", "encoder_width": 20},
+    "vision": {
+        "img_size": 48,
+        "patch_size": 16,
+        "embed_dim": 24,
+        "depth": 2,
+        "num_heads": 3,
+        "mlp_ratio": 3,
+        "norm_eps": 1e-6,
+    },
+    "text": {
+        "vocab_size": 30,
+        "hidden_size": 20,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 28,
+        "max_position_embeddings": 40,
+        "layer_norm_eps": 1e-12,
+        "hidden_act": "gelu",
+        "encoder_width": 20,
+    },
     "mlp": [20, 12, 8, 6, 4, 1],
-}  # fmt: skip
+}
 _AT = (0, 2, 4, 6, 7)  # where the linear layers of the head stand among its dropouts
 
 

@@ -55,9 +55,15 @@ def test_it_equals_a_forward_written_out() -> None:
     assert wanted.std() > 0.1
 
 
-@pytest.mark.parametrize("config", [None, {"hidden_size": 768, "encoder_width": 768, "model_type": "bert",
-                                           "add_cross_attention": True}, PUBLISHED["config"]],
-                         ids=["none", "med_config.json", "both towers"])  # fmt: skip
+@pytest.mark.parametrize(
+    "config",
+    [
+        None,
+        {"hidden_size": 768, "encoder_width": 768, "model_type": "bert", "add_cross_attention": True},
+        PUBLISHED["config"],
+    ],
+    ids=["none", "med_config.json", "both towers"],
+)
 def test_the_published_file_loads_at_full_size(config: dict | None) -> None:
     shapes = published_shapes()
     assert len(shapes) == PUBLISHED["num_keys"]

@@ -12,12 +12,28 @@ OPEN_CLIP = {
 }
 TRANSFORMERS = {
     "projection_dim": 16,
-    "vision_config": {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
-                      "patch_size": 8, "image_size": 32, "hidden_act": "gelu"},
-    "text_config": {"hidden_size": 24, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
-                    "vocab_size": 60, "max_position_embeddings": 12, "hidden_act": "gelu", "eos_token_id": 59,
-                    "bos_token_id": 58, "pad_token_id": 0},
-}  # fmt: skip
+    "vision_config": {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "patch_size": 8,
+        "image_size": 32,
+        "hidden_act": "gelu",
+    },
+    "text_config": {
+        "hidden_size": 24,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "vocab_size": 60,
+        "max_position_embeddings": 12,
+        "hidden_act": "gelu",
+        "eos_token_id": 59,
+        "bos_token_id": 58,
+        "pad_token_id": 0,
+    },
+}
 
 
 def words(prompts: list[str]) -> Tensor:

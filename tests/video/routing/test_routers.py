@@ -66,11 +66,19 @@ def test_a_quantile_threshold_accepts_the_calibrated_share_of_the_scores(share: 
 @pytest.mark.parametrize(
     "router",
     (
-        Threshold(0.5), Threshold(-math.inf), Relative(0.1), Strided(2), Random([2, 3]), Explore(0.5), Explore(1.0),
-        Hybrid(2, Threshold(0)), Learned(Advantage(AdvantageConfig())), Learned(Advantage(AdvantageConfig()), math.inf),
+        Threshold(0.5),
+        Threshold(-math.inf),
+        Relative(0.1),
+        Strided(2),
+        Random([2, 3]),
+        Explore(0.5),
+        Explore(1.0),
+        Hybrid(2, Threshold(0)),
+        Learned(Advantage(AdvantageConfig())),
+        Learned(Advantage(AdvantageConfig()), math.inf),
     ),
     ids=lambda router: router.name,
-)  # fmt: skip
+)
 def test_routers_that_may_accept_a_draft_are_marked_as_relaxed(router: Router) -> None:
     assert not router.exact and "relaxed" in router.name
 
@@ -78,11 +86,16 @@ def test_routers_that_may_accept_a_draft_are_marked_as_relaxed(router: Router) -
 @pytest.mark.parametrize(
     "router",
     (
-        Threshold(math.inf), Relative(-math.inf), Explore(0.0), Hybrid(0, Threshold(0)), Hybrid(3, Threshold(math.inf)),
-        Learned(Advantage(AdvantageConfig()), -math.inf), TargetAlone(),
+        Threshold(math.inf),
+        Relative(-math.inf),
+        Explore(0.0),
+        Hybrid(0, Threshold(0)),
+        Hybrid(3, Threshold(math.inf)),
+        Learned(Advantage(AdvantageConfig()), -math.inf),
+        TargetAlone(),
     ),
     ids=lambda router: type(router).__name__,
-)  # fmt: skip
+)
 def test_each_router_has_a_setting_that_is_the_target_alone(router: Router) -> None:
     assert router.exact and "relaxed" not in router.name
     asked = router.drafts(BlockPosition(0, 3, 7, 1, 0, 0.99))
@@ -169,10 +182,19 @@ def test_features_match_their_definitions() -> None:
         zip(FEATURES, draft_features(scores, anchor, (still, moved), (black, white), 0.5, 2).tolist(), strict=True)
     )
     assert found == {
-        "reward_min": 1, "reward_mean": 2, "reward_spread": 1, "reward_trend": 2, "below_anchor_min": 1,
-        "below_anchor_mean": 0.25, "progress": 0.5, "run": 2, "latent_jump": 1, "latent_motion": 2, "pixel_jump": 1,
+        "reward_min": 1,
+        "reward_mean": 2,
+        "reward_spread": 1,
+        "reward_trend": 2,
+        "below_anchor_min": 1,
+        "below_anchor_mean": 0.25,
+        "progress": 0.5,
+        "run": 2,
+        "latent_jump": 1,
+        "latent_motion": 2,
+        "pixel_jump": 1,
         "pixel_motion": 0,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(

@@ -251,16 +251,21 @@ def test_latents_of_another_autoencoder_are_refused() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda vae: vae.decode(torch.zeros(1, 5, 2, 2, 2)), r"latents: expected \[B, 3, F, h, w\].*got \(1, 5, 2, 2, 2\)"),
+        (
+            lambda vae: vae.decode(torch.zeros(1, 5, 2, 2, 2)),
+            r"latents: expected \[B, 3, F, h, w\].*got \(1, 5, 2, 2, 2\)",
+        ),
         (lambda vae: vae.decode(torch.zeros(1, 3, 0, 2, 2)), r"with a frame at least"),
         (lambda vae: vae.encode(torch.zeros(1, 3, 4, 16, 16)), "expected a multiple of 4 and one more.*got 4"),
-        (lambda vae: vae.encode(torch.zeros(1, 3, 3, 16, 16), vae.encode(torch.zeros(1, 3, 1, 16, 16))[1]),
-         "expected a multiple of 4 behind the start of a video, got 3"),
+        (
+            lambda vae: vae.encode(torch.zeros(1, 3, 3, 16, 16), vae.encode(torch.zeros(1, 3, 1, 16, 16))[1]),
+            "expected a multiple of 4 behind the start of a video, got 3",
+        ),
         (lambda vae: vae.encode(torch.zeros(1, 3, 1, 16, 12)), r"sides that are multiples of 8.*\(1, 3, 1, 16, 12\)"),
         (lambda vae: vae.encode(torch.zeros(1, 3, 1, 16, 16, dtype=torch.uint8)), "expected float.*torch.uint8"),
         (lambda vae: (vae.model.enable_tiling(), vae.decode(latents(1))), "got tiling"),
     ],
-)  # fmt: skip
+)
 def test_invalid_latents_frames_and_tiling_are_refused(call, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(StreamingWanVAE(autoencoder()))

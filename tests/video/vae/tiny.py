@@ -33,9 +33,15 @@ def autoencoder(kind: str = "patches") -> AutoencoderKLWan:
     config = KINDS[kind]
     pixels = 3 * config.get("patch_size", 1) ** 2
     model = AutoencoderKLWan(
-        base_dim=4, z_dim=CHANNELS, num_res_blocks=1, latents_mean=MEAN, latents_std=STD, in_channels=pixels,
-        out_channels=pixels, **config,
-    )  # fmt: skip
+        base_dim=4,
+        z_dim=CHANNELS,
+        num_res_blocks=1,
+        latents_mean=MEAN,
+        latents_std=STD,
+        in_channels=pixels,
+        out_channels=pixels,
+        **config,
+    )
     for value in model.parameters():  # the usual start leaves norms and biases without effect
         value.data.add_(torch.randn_like(value) * 0.05)
     return model.eval()

@@ -43,8 +43,13 @@ def test_the_folder_of_a_diffusers_model_in_parts_is_read(tmp_path: Path) -> Non
         save_file({name: value for name, value in state.items() if files[name] == file}, tmp_path / file)
     index = tmp_path / "diffusion_pytorch_model.safetensors.index.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": files}))
-    stock = {"_class_name": "WanTransformer3DModel", "num_attention_heads": 2, "attention_head_dim": 12, "image_dim": None,
-             "rope_max_seq_len": 1024}  # fmt: skip
+    stock = {
+        "_class_name": "WanTransformer3DModel",
+        "num_attention_heads": 2,
+        "attention_head_dim": 12,
+        "image_dim": None,
+        "rope_max_seq_len": 1024,
+    }
     (tmp_path / "config.json").write_text(json.dumps(stock))
     loaded = load_wan(tmp_path)
     assert loaded.config == SIZES and same(loaded)

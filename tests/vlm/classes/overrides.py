@@ -5,20 +5,35 @@ from __future__ import annotations
 _MAMBA2 = {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_expand": 2}
 _MOE = {"n_shared_experts": 1, "n_routed_experts": 4, "num_experts_per_tok": 2}
 _OCR_TEXT = {**_MOE, "mlp_layer_types": ["dense", "sparse"]}
-_INDEXER = {"indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_budget": 512,
-            "indexer_compress_ratio": 4}  # fmt: skip
+_INDEXER = {
+    "indexer_n_heads": 2,
+    "indexer_kv_heads": 1,
+    "indexer_head_dim": 8,
+    "indexer_budget": 512,
+    "indexer_compress_ratio": 4,
+}
 _SECTIONS = {"rope_parameters.mrope_section": [1, 1, 2]}  # cut to the head by `shrink`
 _WHOLE = {"rope_type": "default", "rope_theta": 1e4}
 _HALF = _WHOLE | {"partial_rotary_factor": 0.5}
 
 _TIMM = {"model_type": "timm_wrapper", "architecture": "test_efficientnet", "hidden_size": 256, "model_args": None}
-_UNIFIED = {"model_type": "gemma4_unified_vision", "patch_size": 4, "pooling_kernel_size": 1, "mm_embed_dim": 32,
-            "mm_posemb_size": 16, "output_proj_dims": 32}  # fmt: skip
+_UNIFIED = {
+    "model_type": "gemma4_unified_vision",
+    "patch_size": 4,
+    "pooling_kernel_size": 1,
+    "mm_embed_dim": 32,
+    "mm_posemb_size": 16,
+    "output_proj_dims": 32,
+}
 _CODES = range(32)  # of pictures that are read as tokens, from id 65 on
 _EMU3_MAP = {f"<|visual token {code:06d}|>": 65 + code for code in _CODES} | {
-    "<image>": 99, "<|extra_200|>": 61, "<|extra_201|>": 62, "<|image end|>": 63, "<|image token|>": 64,
+    "<image>": 99,
+    "<|extra_200|>": 61,
+    "<|extra_201|>": 62,
+    "<|image end|>": 63,
+    "<|image token|>": 64,
     "<|image start|>": 98,
-}  # fmt: skip
+}
 _CHAMELEON_MAP = {
     f"IMGIMG{''.join(chr(ord('A') + int(digit)) for digit in str(code))}Z": 65 + code for code in _CODES
 } | {"<image>": 99, "<racm3:break>": 98, "<eoss>": 97, "<s>": 1}

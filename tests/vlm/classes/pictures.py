@@ -30,8 +30,10 @@ def picture_prompt(name: str, model: nn.Module, kind: str) -> dict[str, Tensor]:
         return ROWS[name](model, counts, rng)
     pixels, lengths = RECIPES.get(name, generic)(model, counts, rng)
     lengths, token = list(lengths), placeholder(model.config)
-    rows = [_row(model.config, [lengths.pop(0) for _ in range(count)], token, 5 + 3 * n, rng)
-            for n, count in enumerate(counts)]  # fmt: skip
+    rows = [
+        _row(model.config, [lengths.pop(0) for _ in range(count)], token, 5 + 3 * n, rng)
+        for n, count in enumerate(counts)
+    ]
     inputs = padded(rows) | pixels
     return inputs | token_types(name, model, inputs["input_ids"], token)
 

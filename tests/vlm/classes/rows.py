@@ -58,8 +58,10 @@ def flattened(model: nn.Module, counts: tuple[int, ...], rng: torch.Generator) -
 def crossed(model: nn.Module, counts: tuple[int, ...], rng: torch.Generator) -> dict[str, Tensor]:
     """Mllama: pictures read by layers of cross attention; each token sees those before it."""
     most, image = max(counts), model.config.image_token_index
-    rows = [sum(([image] + words(2, rng) for _ in range(count)), []) + words(5 + 3 * n, rng)
-            for n, count in enumerate(counts)]  # fmt: skip
+    rows = [
+        sum(([image] + words(2, rng) for _ in range(count)), []) + words(5 + 3 * n, rng)
+        for n, count in enumerate(counts)
+    ]
     inputs = padded(rows)
     seen = (inputs["input_ids"] == image).cumsum(-1)[..., None] > torch.arange(most)  # [B, L, pictures]
     tiles = model.config.vision_config.max_num_tiles

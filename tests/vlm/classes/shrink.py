@@ -52,9 +52,12 @@ PATTERNS = (
     (r"top_?k$|moe_k$|experts_per_tok(en)?$", 2),
     (r"num_experts$|local_experts$|routed_experts$", 4),
     (r"(inter|ffn|mlp|d_ff|dff|d_inner|inner|dim_ff|feed_forward|expert_dim|moe_hidden).*", 48),
-    (r"(hidden|embed|d_model|emb|width|project|adapter|text_|vision_|output|input|conv|backbone|down|merged|attention_hid)"
-     r".*(size|dim|width)$|^(dim|hidden_size|d_model|n_embd|emb_dim|embed_dim|proj.*|.*_hidden)$", 32),
-)  # fmt: skip
+    (
+        r"(hidden|embed|d_model|emb|width|project|adapter|text_|vision_|output|input|conv|backbone|down|merged|attention_hid)"
+        r".*(size|dim|width)$|^(dim|hidden_size|d_model|n_embd|emb_dim|embed_dim|proj.*|.*_hidden)$",
+        32,
+    ),
+)
 MULTIPLIERS = re.compile(r"ratio|mult|factor|kernel|chunk|stride|groups|num_hash|buckets|max_position|bp_cycles")
 PER_LAYER = ("layer_types", "layers_block_type", "mlp_layer_types", "no_rope_layers", "indexer_types", "moe_layers",
              "block_types", "attention_layers", "mlp_only_layers")  # fmt: skip

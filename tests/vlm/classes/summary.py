@@ -44,8 +44,10 @@ def _without(cells: dict | str, ways: set[str]) -> dict | str:
     """The cells of a variant without some ways of decoding, and without the prompts that have no others."""
     if isinstance(cells, str):
         return cells
-    left = {kind: row if isinstance(row, str) else {way: one for way, one in row.items() if way not in ways}
-            for kind, row in cells.items()}  # fmt: skip
+    left = {
+        kind: row if isinstance(row, str) else {way: one for way, one in row.items() if way not in ways}
+        for kind, row in cells.items()
+    }
     return {kind: row for kind, row in left.items() if row}
 
 
@@ -61,6 +63,11 @@ def _reason(cells: dict | str) -> str:
 
 
 def _inputs(variants: dict) -> list[str]:
-    prompts = {kind for cells in variants.values() if isinstance(cells, dict) for kind, ways in cells.items()
-               if "same" in set(outcomes(ways))}  # fmt: skip
+    prompts = {
+        kind
+        for cells in variants.values()
+        if isinstance(cells, dict)
+        for kind, ways in cells.items()
+        if "same" in set(outcomes(ways))
+    }
     return [name for name, has in (("text", prompts - set(COUNTS)), ("images", prompts & set(COUNTS))) if has]

@@ -72,9 +72,14 @@ def test_the_shipped_table_holds_every_class_and_nothing_wrong() -> None:
         for text in found.get("outcomes", {}).values()
         if {"differs", "crashes"} & set(text.split("+"))
     }
-    unlike = {name: (found["enable"], found["outcomes"]) for name, found in classes.items()
-              if any(set(text.split("+")) - set(found["outcomes"][label].split("+"))
-                     for label, text in found.get("enable", {}).items())}  # fmt: skip
+    unlike = {
+        name: (found["enable"], found["outcomes"])
+        for name, found in classes.items()
+        if any(
+            set(text.split("+")) - set(found["outcomes"][label].split("+"))
+            for label, text in found.get("enable", {}).items()
+        )
+    }
     assert not wrong and not unlike
     assert sum("unbuilt" in found for found in classes.values()) <= 3
     assert sum("same" in found.get("outcomes", {}).get("default", "") for found in classes.values()) >= 100

@@ -12,8 +12,15 @@ from torch import nn
 from tests.vlm.classes.build import config_of
 
 WINDOW, SWITCH = 8, 16  # tokens a window holds; the length at which RoPE changes
-WINDOWS = ("sliding_window", "attention_chunk_size", "keep_window_size", "attention_window_size", "local_attention",
-           "local_attention_window_len", "sliding_window_size")  # fmt: skip
+WINDOWS = (
+    "sliding_window",
+    "attention_chunk_size",
+    "keep_window_size",
+    "attention_window_size",
+    "local_attention",
+    "local_attention_window_len",
+    "sliding_window_size",
+)
 
 
 def variants(name: str) -> Iterator[tuple[str, hf.PreTrainedConfig]]:

@@ -144,11 +144,22 @@ def test_invalid_changes_are_refused() -> None:
     with pytest.raises(ValueError, match="expected a single row in a conversation, got 2"):
         mmspec.generate(other, past_key_values=Past(other), input_ids=torch.full((2, 3), 7), **GREEDY)
     with pytest.raises(ValueError, match="expected a single row in a conversation, got 3"):
-        mmspec.generate(other, past_key_values=Past(other), input_ids=torch.full((1, 3), 7), num_return_sequences=3,
-                        do_sample=True, max_new_tokens=2)  # fmt: skip
+        mmspec.generate(
+            other,
+            past_key_values=Past(other),
+            input_ids=torch.full((1, 3), 7),
+            num_return_sequences=3,
+            do_sample=True,
+            max_new_tokens=2,
+        )
     with pytest.raises(ValueError, match="without padding, got zeros"):
-        mmspec.generate(other, past_key_values=Past(other), input_ids=torch.full((1, 3), 7),
-                        attention_mask=torch.tensor([[0, 1, 1]]), **GREEDY)  # fmt: skip
+        mmspec.generate(
+            other,
+            past_key_values=Past(other),
+            input_ids=torch.full((1, 3), 7),
+            attention_mask=torch.tensor([[0, 1, 1]]),
+            **GREEDY,
+        )
     with pytest.raises(ValueError, match="expected none to step by hand, got a conversation"):
         mmspec.vlm.start(other, past_key_values=Past(other), input_ids=torch.full((1, 3), 7), **GREEDY)
     with pytest.raises(ValueError, match="expected a call that mmspec decodes, got the model's own"):

@@ -89,8 +89,13 @@ def check_drafter(chat: Talk, drafter: object, follows: bool = True) -> None:
 
 
 def check_requests(
-    inputs_of: Callable[[Tensor], dict], model: object, pasts: list[Past], said: Tensor, drafter: object, follows: bool = True
-) -> None:  # fmt: skip
+    inputs_of: Callable[[Tensor], dict],
+    model: object,
+    pasts: list[Past],
+    said: Tensor,
+    drafter: object,
+    follows: bool = True,
+) -> None:
     """Continue every conversation twice in turn, and compare with fresh prompts; only new tokens are read."""
     texts = [said] * len(pasts)
     for turn in range(2):

@@ -58,6 +58,11 @@ def test_pictures_that_are_others_now_are_refused() -> None:
 
 
 def test_ids_and_masks_are_no_pictures() -> None:
-    inputs = {"input_ids": torch.ones(1, 3), "attention_mask": torch.ones(1, 3), "num_return_sequences": 1,
-              "pixel_values": ONE, "image_sizes": torch.tensor([[2, 2]])}  # fmt: skip
+    inputs = {
+        "input_ids": torch.ones(1, 3),
+        "attention_mask": torch.ones(1, 3),
+        "num_return_sequences": 1,
+        "pixel_values": ONE,
+        "image_sizes": torch.tensor([[2, 2]]),
+    }
     assert set(picture_inputs(inputs)) == {"pixel_values", "image_sizes"} and pixel_names(inputs) == {"pixel_values"}

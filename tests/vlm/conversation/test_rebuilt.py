@@ -86,11 +86,24 @@ def test_two_conversations_match_the_rows_of_a_batch() -> None:
         most = max(one.shape[1] for one in said)
         rows = torch.cat([torch.nn.functional.pad(one, (most - one.shape[1], 0)) for one in said])
         pixels = torch.cat([chat.inputs["pixel_values"]] * 2)
-        batch = mmspec.generate(chat.model, drafter=drafter, input_ids=rows, pixel_values=pixels,
-                                attention_mask=(rows != 0).long(), **GREEDY)  # fmt: skip
+        batch = mmspec.generate(
+            chat.model,
+            drafter=drafter,
+            input_ids=rows,
+            pixel_values=pixels,
+            attention_mask=(rows != 0).long(),
+            **GREEDY,
+        )
         for n, past in enumerate(pasts):
-            out = mmspec.generate(chat.model, drafter=drafter, past_key_values=past, input_ids=said[n],
-                                  pixel_values=chat.inputs["pixel_values"], return_dict=True, **GREEDY)  # fmt: skip
+            out = mmspec.generate(
+                chat.model,
+                drafter=drafter,
+                past_key_values=past,
+                input_ids=said[n],
+                pixel_values=chat.inputs["pixel_values"],
+                return_dict=True,
+                **GREEDY,
+            )
             assert torch.equal(out.sequences[0, said[n].shape[1] :], batch[n, most:])
             assert (out.read < said[n].shape[1]) == (number > 0)
             said[n] = out.sequences

@@ -103,8 +103,10 @@ def test_a_template_that_shortens_answers_is_read_again_from_there(zoo: tuple, m
     """As templates do that leave out thoughts."""
     model, processor, images = zoo
     whole = processor.chat_template
-    shortened = whole.replace("{{ part['text'] }}{% endfor %}{% endif %}{{ '</s>' }}",
-                              "{{ part['text'][6:] }}{% endfor %}{% endif %}{{ '</s>' }}")  # fmt: skip
+    shortened = whole.replace(
+        "{{ part['text'] }}{% endfor %}{% endif %}{{ '</s>' }}",
+        "{{ part['text'][6:] }}{% endfor %}{% endif %}{{ '</s>' }}",
+    )
     assert shortened != whole
     monkeypatch.setattr(processor, "chat_template", shortened)
     session = mmspec.Session(model, processor, drafter=mmspec.zoo.load("vlm/msd"), max_new_tokens=20, do_sample=False)

@@ -105,31 +105,67 @@ class Published:
 
 
 _LLAMA = dict(
-    bos_token_id=1, eos_token_id=2, hidden_act="silu", initializer_range=0.02, num_hidden_layers=1, rms_norm_eps=1e-6,
-    tie_word_embeddings=False, torch_dtype="float16", use_cache=True, model_type="llama", vocab_size=32000,
-    architectures=["LlamaForCausalLM"], pad_token_id=0,
-)  # fmt: skip
+    bos_token_id=1,
+    eos_token_id=2,
+    hidden_act="silu",
+    initializer_range=0.02,
+    num_hidden_layers=1,
+    rms_norm_eps=1e-6,
+    tie_word_embeddings=False,
+    torch_dtype="float16",
+    use_cache=True,
+    model_type="llama",
+    vocab_size=32000,
+    architectures=["LlamaForCausalLM"],
+    pad_token_id=0,
+)
 _7B = dict(hidden_size=4096, intermediate_size=11008, num_attention_heads=32)
 _13B = dict(hidden_size=5120, intermediate_size=13824, num_attention_heads=40, num_key_value_heads=40)
 _QWEN_7B = dict(hidden_size=3584, intermediate_size=18944, num_attention_heads=28, vocab_size=152064)
 _MSD = dict(
-    _LLAMA, architectures=["LlavaLlamaForCausalLM"], model_type="llava", max_length=4096, mm_hidden_size=1024,
-    mm_projector_type="mlp2x_gelu", mm_vision_select_layer=-2, image_aspect_ratio="pad", rms_norm_eps=1e-5,
-    rope_scaling=None, use_mm_proj=True, pretraining_tp=1,
-)  # fmt: skip
-_QWEN = dict(
-    bos_token_id=151643, eos_token_id=151645, attention_dropout=0.0, hidden_act="silu", max_window_layers=28,
-    num_hidden_layers=1, rms_norm_eps=1e-6, rope_theta=1e6, sliding_window=32768, use_sliding_window=False,
-    tie_word_embeddings=False, torch_dtype="bfloat16",
-)  # fmt: skip
-_NEXT = dict(
-    _LLAMA, architectures=["LlavaNextForConditionalGeneration"], model_type="llava_next", rms_norm_eps=1e-5,
-    rope_scaling=None, vocab_size=32064,
-)  # fmt: skip
-_LLAMA3 = dict(
-    hidden_size=4096, intermediate_size=14336, num_attention_heads=32, num_key_value_heads=8, vocab_size=128256,
+    _LLAMA,
+    architectures=["LlavaLlamaForCausalLM"],
+    model_type="llava",
+    max_length=4096,
+    mm_hidden_size=1024,
+    mm_projector_type="mlp2x_gelu",
+    mm_vision_select_layer=-2,
+    image_aspect_ratio="pad",
     rms_norm_eps=1e-5,
-)  # fmt: skip
+    rope_scaling=None,
+    use_mm_proj=True,
+    pretraining_tp=1,
+)
+_QWEN = dict(
+    bos_token_id=151643,
+    eos_token_id=151645,
+    attention_dropout=0.0,
+    hidden_act="silu",
+    max_window_layers=28,
+    num_hidden_layers=1,
+    rms_norm_eps=1e-6,
+    rope_theta=1e6,
+    sliding_window=32768,
+    use_sliding_window=False,
+    tie_word_embeddings=False,
+    torch_dtype="bfloat16",
+)
+_NEXT = dict(
+    _LLAMA,
+    architectures=["LlavaNextForConditionalGeneration"],
+    model_type="llava_next",
+    rms_norm_eps=1e-5,
+    rope_scaling=None,
+    vocab_size=32064,
+)
+_LLAMA3 = dict(
+    hidden_size=4096,
+    intermediate_size=14336,
+    num_attention_heads=32,
+    num_key_value_heads=8,
+    vocab_size=128256,
+    rms_norm_eps=1e-5,
+)
 _GROUPED = dict(num_key_value_heads=2)
 
 PUBLISHED: dict[str, Published] = {

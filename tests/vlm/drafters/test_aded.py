@@ -76,9 +76,16 @@ def test_sampled_text_has_the_targets_joint_law() -> None:
     drafter = Aded(table=LawTable(2, 2))
     for rows in (60, ROWS // 2):
         out = mmspec.generate(
-            narrow(), input_ids=PROMPT.expand(rows, -1), drafter=drafter, seed=rows, do_sample=True, top_k=0,
-            temperature=1.0, max_new_tokens=STEPS + 2, return_dict=True,
-        )  # fmt: skip
+            narrow(),
+            input_ids=PROMPT.expand(rows, -1),
+            drafter=drafter,
+            seed=rows,
+            do_sample=True,
+            top_k=0,
+            temperature=1.0,
+            max_new_tokens=STEPS + 2,
+            return_dict=True,
+        )
     assert p_value(out.sequences[:, PROMPT.shape[1] :][:, :STEPS], exact_law(1.0)) > 1e-3
     assert out.stats.accept_length > 1.3
 

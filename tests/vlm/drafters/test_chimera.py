@@ -52,9 +52,12 @@ def chains_differ(name: str, kind: str, images: int, where: str = "middle") -> i
 
 @pytest.mark.parametrize(
     ("kind", "images", "where"),
-    [("llava", 1, "end"), pytest.param("llama", 0, "middle", marks=pytest.mark.whole),
-     pytest.param("qwen2_5_vl", 2, "middle", marks=pytest.mark.whole)],
-)  # fmt: skip
+    [
+        ("llava", 1, "end"),
+        pytest.param("llama", 0, "middle", marks=pytest.mark.whole),
+        pytest.param("qwen2_5_vl", 2, "middle", marks=pytest.mark.whole),
+    ],
+)
 def test_a_cached_draft_is_that_of_the_whole_text(kind: str, images: int, where: str) -> None:
     assert not chains_differ("chimera", kind, images, where)
 

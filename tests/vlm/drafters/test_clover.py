@@ -80,8 +80,10 @@ def test_the_fold_is_attention_to_the_token_and_to_the_state() -> None:
 
 
 def test_all_depths_share_their_weights_and_are_saved(tmp_path) -> None:
-    two, four = (Clover(CloverConfig(HIDDEN, VOCAB, heads=heads, intermediate_size=48, num_attention_heads=4))
-                 for heads in (2, 4))  # fmt: skip
+    two, four = (
+        Clover(CloverConfig(HIDDEN, VOCAB, heads=heads, intermediate_size=48, num_attention_heads=4))
+        for heads in (2, 4)
+    )
     assert sum(p.numel() for p in two.parameters()) == sum(p.numel() for p in four.parameters())
     drafter = make("clover")
     drafter.save_pretrained(tmp_path)

@@ -127,9 +127,10 @@ def test_older_names_and_both_layouts_load_the_same() -> None:
 def test_a_reduced_vocabulary_is_corrected_where_it_drafts() -> None:
     ids = torch.arange(12) + 3
     state = random_file("vanilla", drafted=12) | {
-        "lm_head.weight": torch.randn(12, WIDTH), "d2t": ids - torch.arange(12),
+        "lm_head.weight": torch.randn(12, WIDTH),
+        "d2t": ids - torch.arange(12),
         "t2d": torch.zeros(VOCAB, dtype=torch.bool).index_fill_(0, ids, True),
-    }  # fmt: skip
+    }
     config = speculators(markov_rank=RANK, draft_vocab_size=12)
     drafter = mmspec.vlm.drafter_from_state_dict("dspark", state, config)
     row = torch.randn(1, 1, WIDTH)
@@ -157,9 +158,12 @@ def test_a_chain_ends_where_a_rejection_is_predicted() -> None:
     for threshold in (0.0, 0.2, 0.6, 1.0):
         drafter = make("dspark")
         run = mmspec.vlm.start(
-            tiny("llama"), drafter=drafter.with_shape(Chain(drafter.stop(threshold))), max_new_tokens=30,
-            do_sample=False, **prompt("llama"),
-        )  # fmt: skip
+            tiny("llama"),
+            drafter=drafter.with_shape(Chain(drafter.stop(threshold))),
+            max_new_tokens=30,
+            do_sample=False,
+            **prompt("llama"),
+        )
         run.step()
         with torch.no_grad():
             lengths.append(run.state.propose(run.target, run.keys).tree.max_depth)

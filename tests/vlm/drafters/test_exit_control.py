@@ -126,9 +126,16 @@ class _Learning:
 def test_sampled_words_have_the_targets_distribution(setting: str) -> None:
     model = deep()
     out = mmspec.generate(
-        model, input_ids=PROMPT.expand(2000, -1), drafter=eager((1, 2, 3), stop=0.3), seed=0, do_sample=True,
-        max_new_tokens=STEPS + 2, top_k=0, return_dict=True, **LAWS[setting],
-    )  # fmt: skip
+        model,
+        input_ids=PROMPT.expand(2000, -1),
+        drafter=eager((1, 2, 3), stop=0.3),
+        seed=0,
+        do_sample=True,
+        max_new_tokens=STEPS + 2,
+        top_k=0,
+        return_dict=True,
+        **LAWS[setting],
+    )
     assert out.stats.exact and out.stats.accept_length > 1.1
     assert p_value(out.sequences[:, 3 : 3 + STEPS], law_of(model, **LAWS[setting])) > 1e-3
 

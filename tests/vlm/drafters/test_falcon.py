@@ -171,9 +171,17 @@ def test_sampled_words_have_the_targets_distribution(lies: bool, monkeypatch: py
         monkeypatch.setattr(growth, "draft_of_chain", swapped)
     settings = LAWS["t0.7"]
     out = mmspec.generate(
-        narrow(), input_ids=PROMPT.expand(2000, -1), drafter=drafter.with_shape(Chain(FixedLength(3))), rule="exact", seed=0,
-        do_sample=True, max_new_tokens=STEPS + 2, top_k=0, return_dict=True, **settings,
-    )  # fmt: skip
+        narrow(),
+        input_ids=PROMPT.expand(2000, -1),
+        drafter=drafter.with_shape(Chain(FixedLength(3))),
+        rule="exact",
+        seed=0,
+        do_sample=True,
+        max_new_tokens=STEPS + 2,
+        top_k=0,
+        return_dict=True,
+        **settings,
+    )
     chance = p_value(out.sequences[:, 3 : 3 + STEPS], exact_law(**settings))
     assert chance < 1e-6 if lies else chance > 1e-3
 

@@ -31,9 +31,15 @@ WHOLE = pytest.mark.whole
 
 
 @pytest.mark.parametrize(
-    ("kind", "images"), [("qwen2_5_vl", 2), *(pytest.param(kind, n, marks=WHOLE) for kind, n in (
-        ("llava", 1), ("llama", 0), ("qwen3_vl", 1), ("qwen3", 0), ("mistral", 0)))],
-)  # fmt: skip
+    ("kind", "images"),
+    [
+        ("qwen2_5_vl", 2),
+        *(
+            pytest.param(kind, n, marks=WHOLE)
+            for kind, n in (("llava", 1), ("llama", 0), ("qwen3_vl", 1), ("qwen3", 0), ("mistral", 0))
+        ),
+    ],
+)
 def test_a_cached_draft_is_that_of_its_training_pass(kind: str, images: int) -> None:
     assert not chains_differ("longspec", kind, images)
 
@@ -96,9 +102,12 @@ def test_memory_does_not_depend_on_the_prompt() -> None:
 def test_a_draft_reads_verified_keys_alone() -> None:
     """The slots behind the committed ones may hold anything, as they do after a rejection."""
     run = mmspec.vlm.start(
-        tiny("llava"), drafter=make("longspec").with_shape(Chain(FixedLength(3))), max_new_tokens=20, do_sample=False,
+        tiny("llava"),
+        drafter=make("longspec").with_shape(Chain(FixedLength(3))),
+        max_new_tokens=20,
+        do_sample=False,
         **prompt("llava", 1),
-    )  # fmt: skip
+    )
     for _ in range(3):
         run.step()
     keys, values = run.target.cache.at(1)
@@ -155,8 +164,10 @@ def test_a_row_drafts_the_same_alone_and_in_a_batch() -> None:
 )
 def test_targets_whose_keys_cannot_be_read_are_refused(target, reason: str) -> None:
     model = target()
-    parts = SimpleNamespace(**{name: getattr(take_apart(model), name) for name in (
-        "model", "decoder", "plan", "rotary", "hidden_size")}, vocab_size=VOCAB)  # fmt: skip
+    parts = SimpleNamespace(
+        **{name: getattr(take_apart(model), name) for name in ("model", "decoder", "plan", "rotary", "hidden_size")},
+        vocab_size=VOCAB,
+    )
     own = LongSpec(LongSpecConfig(**SIZES | {"hidden_size": parts.hidden_size}))
     with pytest.raises(ValueError, match=reason) as caught:
         own.check(parts)

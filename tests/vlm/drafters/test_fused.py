@@ -19,7 +19,7 @@ from tests.vlm.drafters.test_merged import (
     leaning_eagle,
     ragged,
     with_copies,
-)  # fmt: skip
+)
 from tests.vlm.drafters.trained import make
 from tests.vlm.drafters.watched import Watched
 from tests.vlm.tiny import prompt, tiny

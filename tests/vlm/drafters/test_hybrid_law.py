@@ -39,11 +39,23 @@ CASES: dict[str, tuple[str, Shape]] = {
 def narrow() -> nn.Module:
     """Eight words; layers of gated delta rule and of attention in turn."""
     config = hf.Qwen3_5TextConfig(
-        vocab_size=V, hidden_size=HIDDEN, intermediate_size=16, num_hidden_layers=4, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=8, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8,
-        linear_value_head_dim=8, linear_conv_kernel_dim=3, layer_types=["linear_attention", "full_attention"] * 2,
-        bos_token_id=None, eos_token_id=None, pad_token_id=0,
-    )  # fmt: skip
+        vocab_size=V,
+        hidden_size=HIDDEN,
+        intermediate_size=16,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        linear_num_key_heads=2,
+        linear_num_value_heads=4,
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+        linear_conv_kernel_dim=3,
+        layer_types=["linear_attention", "full_attention"] * 2,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = hf.Qwen3_5ForCausalLM(config).eval().requires_grad_(False)
@@ -77,9 +89,15 @@ def exact_law() -> Tensor:
 def drawn(case: str) -> tuple[Tensor, float]:
     name, shape = CASES[case]
     out = mmspec.generate(
-        narrow(), input_ids=PROMPT.expand(ROWS, -1), drafter=drafter_of(name).with_shape(shape), seed=4,
-        do_sample=True, max_new_tokens=STEPS + 2, top_k=0, return_dict=True,
-    )  # fmt: skip
+        narrow(),
+        input_ids=PROMPT.expand(ROWS, -1),
+        drafter=drafter_of(name).with_shape(shape),
+        seed=4,
+        do_sample=True,
+        max_new_tokens=STEPS + 2,
+        top_k=0,
+        return_dict=True,
+    )
     return out.sequences[:, PROMPT.shape[1] :][:, :STEPS], out.stats.accept_length
 
 

@@ -41,9 +41,14 @@ def leaning(model: nn.Module, length: object = None, **sizes: object) -> Kangaro
 def deep() -> nn.Module:
     """A narrow target of four layers, the later of which change little."""
     config = hf.LlamaConfig(
-        vocab_size=V, hidden_size=16, intermediate_size=16, num_hidden_layers=4, num_attention_heads=2,
-        bos_token_id=None, eos_token_id=None,
-    )  # fmt: skip
+        vocab_size=V,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
     with torch.random.fork_rng():
         torch.manual_seed(1)
         model = hf.LlamaForCausalLM(config).eval().requires_grad_(False)
@@ -120,9 +125,17 @@ def test_an_exit_behind_all_but_idle_layers_accepts_everything() -> None:
 def test_sampled_words_have_the_targets_distribution(rule: str, setting: str) -> None:
     model, settings = deep(), LAWS[setting]
     out = mmspec.generate(
-        model, input_ids=PROMPT.expand(2000, -1), drafter=leaning(model, ConfidenceStop(0.3, longest=3)), rule=rule, seed=0,
-        do_sample=True, max_new_tokens=STEPS + 2, top_k=0, return_dict=True, **settings,
-    )  # fmt: skip
+        model,
+        input_ids=PROMPT.expand(2000, -1),
+        drafter=leaning(model, ConfidenceStop(0.3, longest=3)),
+        rule=rule,
+        seed=0,
+        do_sample=True,
+        max_new_tokens=STEPS + 2,
+        top_k=0,
+        return_dict=True,
+        **settings,
+    )
     assert out.stats.accept_length > 1.1
     assert p_value(out.sequences[:, 3 : 3 + STEPS], law_of(model, **settings)) > 1e-3
 

@@ -85,9 +85,12 @@ def test_pairs_read_late_are_read_as_in_time() -> None:
     drafter, roots = make("msd").with_shape(SHAPES["chain"]), []
     for late in (False, True):
         request = mmspec.vlm.start(
-            tiny("llava"), drafter=VisionSkipless(drafter, late), max_new_tokens=12, do_sample=False,
+            tiny("llava"),
+            drafter=VisionSkipless(drafter, late),
+            max_new_tokens=12,
+            do_sample=False,
             **prompt("llava", images=2, batch=4),
-        )  # fmt: skip
+        )
         for _ in range(6):
             request.step()
         request.state.inner.ready()
@@ -123,9 +126,13 @@ def test_a_drafter_that_never_drafts_reads_nothing() -> None:
     drafter = Goodput(make("msd"), clock=Whimsical())
     for _ in range(20):
         out = mmspec.generate(
-            tiny("llava"), drafter=drafter, max_new_tokens=3, do_sample=False, return_dict=True,
+            tiny("llava"),
+            drafter=drafter,
+            max_new_tokens=3,
+            do_sample=False,
+            return_dict=True,
             **prompt("llava", images=1),
-        )  # fmt: skip
+        )
         assert out.stats.drafter_passes == 0
 
 
@@ -186,9 +193,15 @@ def test_sampled_words_have_the_targets_distribution(name: str) -> None:
     inner = SmallModel(noisy("llama")) if name == "small" else make("eagle").with_shape(SHAPES["chain"])
     ids = torch.tensor([[5, 6, 7, 8, 5, 6, 9, 5, 6, 7]])
     out = mmspec.generate(
-        model, drafter=Whim(inner), seed=9, input_ids=ids.expand(rows, -1), max_new_tokens=4, do_sample=True, top_k=2,
+        model,
+        drafter=Whim(inner),
+        seed=9,
+        input_ids=ids.expand(rows, -1),
+        max_new_tokens=4,
+        do_sample=True,
+        top_k=2,
         temperature=3.0,
-    )  # fmt: skip
+    )
     warp = hf.LogitsProcessorList([hf.TemperatureLogitsWarper(3.0), hf.TopKLogitsWarper(2)])
     law = true_law(model, ids, 4, warp)
     seen = Counter(map(tuple, out[:, ids.shape[1] :].tolist()))

@@ -11,9 +11,17 @@ from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.trained_drafter import LogitTransform
 
 _SIZES = dict(
-    vocab_size=40, hidden_size=32, intermediate_size=16, num_hidden_layers=2, num_attention_heads=4,
-    num_key_value_heads=2, head_dim=8, pad_token_id=0, bos_token_id=None, eos_token_id=None,
-)  # fmt: skip
+    vocab_size=40,
+    hidden_size=32,
+    intermediate_size=16,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    pad_token_id=0,
+    bos_token_id=None,
+    eos_token_id=None,
+)
 
 
 def models() -> dict[str, nn.Module]:

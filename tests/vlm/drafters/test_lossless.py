@@ -22,8 +22,12 @@ DRAFTERS = {
     "text": lambda kind: SmallModel(noisy("llama"), ConfidenceStop(0.2)),
     "cascade": lambda kind: Cascade(noisy(kind), TokenRecycling(), run=2),
 }
-RULES = {"lookup": ("exact", "match"), "recycling": ("exact", "match"), "small": ("exact", "token", "block", "match"),
-         "cascade": ("exact", "token")}  # fmt: skip
+RULES = {
+    "lookup": ("exact", "match"),
+    "recycling": ("exact", "match"),
+    "small": ("exact", "token", "block", "match"),
+    "cascade": ("exact", "token"),
+}
 
 
 @pytest.mark.covering(strength=1)
@@ -55,8 +59,11 @@ def true_law(model, ids: torch.Tensor, steps: int, warp) -> dict[tuple[int, ...]
     for _ in range(steps):
         prefixes = torch.cat([ids.expand(len(law), -1), torch.tensor(list(law), dtype=torch.long)], 1)
         p = warp(None, model(input_ids=prefixes).logits[:, -1]).double().softmax(-1)
-        law = {(*prefix, int(i)): chance * float(row[i]) for (prefix, chance), row in zip(law.items(), p, strict=True)
-               for i in row.nonzero()[:, 0]}  # fmt: skip
+        law = {
+            (*prefix, int(i)): chance * float(row[i])
+            for (prefix, chance), row in zip(law.items(), p, strict=True)
+            for i in row.nonzero()[:, 0]
+        }
     return law
 
 

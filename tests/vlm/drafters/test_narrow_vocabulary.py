@@ -21,8 +21,13 @@ SHAPES = {
     "replaced": (DynamicTree(81, 2, 9), StaticTree((0,) * 8 + (1,) * 6 + (8,), drawn="with_replacement")),
     "best first": (DynamicTree(9, 3, 6), BestFirst(24, 3, 9)),
 }
-FREE = {"lookup": PromptLookup, "recycling": TokenRecycling, "stand": Stand, "small": lambda: SmallModel(model(1)),
-        "cascade": lambda: Cascade(model(1), TokenRecycling())}  # fmt: skip
+FREE = {
+    "lookup": PromptLookup,
+    "recycling": TokenRecycling,
+    "stand": Stand,
+    "small": lambda: SmallModel(model(1)),
+    "cascade": lambda: Cascade(model(1), TokenRecycling()),
+}
 IDS = torch.tensor([[1, 2, 3, 1, 2, 3, 1, 0]])
 
 
@@ -30,9 +35,16 @@ IDS = torch.tensor([[1, 2, 3, 1, 2, 3, 1, 0]])
 def model(layers: int = 2) -> torch.nn.Module:
     torch.manual_seed(layers)
     config = hf.LlamaConfig(
-        vocab_size=WORDS, hidden_size=HIDDEN, intermediate_size=48, num_hidden_layers=layers, num_attention_heads=4,
-        max_position_embeddings=64, bos_token_id=None, eos_token_id=None, pad_token_id=0,
-    )  # fmt: skip
+        vocab_size=WORDS,
+        hidden_size=HIDDEN,
+        intermediate_size=48,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        max_position_embeddings=64,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
     return hf.LlamaForCausalLM(config).eval()
 
 

@@ -51,12 +51,17 @@ def drafter(name: str) -> ShapedDrafter:
             dims = {kind: layer.self_attn.head_dim for kind, layer in layers}
             made = Gemma4Assistant(
                 Gemma4AssistantConfig(
-                    hidden_size=16, backbone_hidden_size=parts.hidden_size, vocab_size=parts.vocab_size,
-                    intermediate_size=24, num_attention_heads=text.num_attention_heads, layer_types=tuple(dims),
-                    head_dim=dims["sliding_attention"], global_head_dim=dims["full_attention"],
+                    hidden_size=16,
+                    backbone_hidden_size=parts.hidden_size,
+                    vocab_size=parts.vocab_size,
+                    intermediate_size=24,
+                    num_attention_heads=text.num_attention_heads,
+                    layer_types=tuple(dims),
+                    head_dim=dims["sliding_attention"],
+                    global_head_dim=dims["full_attention"],
                     sliding_window=text.sliding_window,
                 )
-            )  # fmt: skip
+            )
     return made.eval().requires_grad_(False)
 
 

@@ -21,23 +21,37 @@ from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import HIDDEN, VOCAB, prompt, tiny
 
 CONFIG = dict(
-    architectures=["PEagleSpeculator"], speculators_model_type="peagle", mask_token_id=90, draft_vocab_size=60,
-    eagle_aux_hidden_state_layer_ids=[0, 1, 1], norm_before_residual=True,
+    architectures=["PEagleSpeculator"],
+    speculators_model_type="peagle",
+    mask_token_id=90,
+    draft_vocab_size=60,
+    eagle_aux_hidden_state_layer_ids=[0, 1, 1],
+    norm_before_residual=True,
     transformer_layer_config=dict(
-        hidden_size=HIDDEN, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
-        vocab_size=VOCAB, num_hidden_layers=4, rms_norm_eps=1e-5, model_type="llama", hidden_act="silu",
+        hidden_size=HIDDEN,
+        intermediate_size=48,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        vocab_size=VOCAB,
+        num_hidden_layers=4,
+        rms_norm_eps=1e-5,
+        model_type="llama",
+        hidden_act="silu",
     ),
     speculators_config=dict(proposal_methods=[dict(proposal_type="greedy", speculative_tokens=5)]),
-)  # fmt: skip
+)
 
 
 def random_file() -> dict[str, Tensor]:
     torch.manual_seed(0)
     state = {
-        "embed_tokens.weight": torch.randn(VOCAB, HIDDEN), "lm_head.weight": torch.randn(60, HIDDEN),
-        "fc.weight": torch.randn(HIDDEN, 3 * HIDDEN) * 0.1, "norm.weight": torch.ones(HIDDEN),
+        "embed_tokens.weight": torch.randn(VOCAB, HIDDEN),
+        "lm_head.weight": torch.randn(60, HIDDEN),
+        "fc.weight": torch.randn(HIDDEN, 3 * HIDDEN) * 0.1,
+        "norm.weight": torch.ones(HIDDEN),
         "mask_hidden": torch.randn(1, 1, 3 * HIDDEN),
-    }  # fmt: skip
+    }
     for n in range(4):
         read = HIDDEN if n else 2 * HIDDEN
         rows = {"q_proj": 32, "k_proj": 16, "v_proj": 16}
@@ -45,8 +59,9 @@ def random_file() -> dict[str, Tensor]:
         state[f"layers.{n}.self_attn.o_proj.weight"] = torch.randn(HIDDEN, 32) * 0.2
         state |= {f"layers.{n}.mlp.{name}_proj.weight": torch.randn(48, HIDDEN) * 0.2 for name in ("gate", "up")}
         state[f"layers.{n}.mlp.down_proj.weight"] = torch.randn(HIDDEN, 48) * 0.2
-        state |= {f"layers.{n}.{name}_layernorm.weight": 1 + 0.1 * torch.randn(HIDDEN)
-                  for name in ("input", "post_attention")}  # fmt: skip
+        state |= {
+            f"layers.{n}.{name}_layernorm.weight": 1 + 0.1 * torch.randn(HIDDEN) for name in ("input", "post_attention")
+        }
     state["layers.0.hidden_norm.weight"] = torch.ones(HIDDEN)
     ids = torch.arange(60) + 7
     marked = torch.zeros(VOCAB, dtype=torch.bool).index_fill_(0, ids, True)

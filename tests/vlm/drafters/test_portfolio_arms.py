@@ -86,9 +86,15 @@ def test_sampled_words_have_the_targets_distribution(shape: object) -> None:
     ids = torch.tensor([[5, 6, 7, 8, 5, 6, 9, 5, 6, 7]])
     control = AnyArm([PromptLookup(), make("eagle").with_shape(shape)])
     out = mmspec.generate(
-        model, drafter=control, seed=9, input_ids=ids.expand(rows, -1), max_new_tokens=4, do_sample=True, top_k=2,
+        model,
+        drafter=control,
+        seed=9,
+        input_ids=ids.expand(rows, -1),
+        max_new_tokens=4,
+        do_sample=True,
+        top_k=2,
         temperature=3.0,
-    )  # fmt: skip
+    )
     law = true_law(model, ids, 4, hf.LogitsProcessorList([hf.TemperatureLogitsWarper(3.0), hf.TopKLogitsWarper(2)]))
     seen = Counter(map(tuple, out[:, ids.shape[1] :].tolist()))
     assert set(seen) <= set(law) and len({one and one[0] for one in control.seen}) > 1

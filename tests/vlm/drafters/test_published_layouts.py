@@ -92,12 +92,31 @@ def three(layers: int) -> list[int]:
 
 def llama(**own: object) -> dict:
     """The fields that trainers copy from a Llama or Qwen3 config."""
-    return dict(
-        attention_bias=False, attention_dropout=0.0, bos_token_id=1, eos_token_id=2, head_dim=DIM, hidden_act="silu",
-        hidden_size=WIDTH, initializer_range=0.02, intermediate_size=INNER, max_position_embeddings=2048,
-        model_type="llama", num_attention_heads=4, num_hidden_layers=1, num_key_value_heads=2, rms_norm_eps=1e-6,
-        rope_scaling=None, rope_theta=1000000, tie_word_embeddings=False, use_cache=True, vocab_size=VOCAB,
-    ) | own  # fmt: skip
+    return (
+        dict(
+            attention_bias=False,
+            attention_dropout=0.0,
+            bos_token_id=1,
+            eos_token_id=2,
+            head_dim=DIM,
+            hidden_act="silu",
+            hidden_size=WIDTH,
+            initializer_range=0.02,
+            intermediate_size=INNER,
+            max_position_embeddings=2048,
+            model_type="llama",
+            num_attention_heads=4,
+            num_hidden_layers=1,
+            num_key_value_heads=2,
+            rms_norm_eps=1e-6,
+            rope_scaling=None,
+            rope_theta=1000000,
+            tie_word_embeddings=False,
+            use_cache=True,
+            vocab_size=VOCAB,
+        )
+        | own
+    )
 
 
 def small(name: str, **own: object) -> dict:
@@ -134,9 +153,13 @@ def safeailab_eagle3(row: PublishedDrafter) -> Layout:
 def angelslim(row: PublishedDrafter) -> Layout:
     """The config for Qwen3-32B was published with another width of a head than its tensors have."""
     config = llama(
-        architectures=["Eagle3LlamaForCausalLM"], target_model_type="qwen3", draft_vocab_size=SMALL_DRAFT_VOCAB,
-        dtype="bfloat16", tie_word_embeddings=True, transformers_version="4.57.1",
-    )  # fmt: skip
+        architectures=["Eagle3LlamaForCausalLM"],
+        target_model_type="qwen3",
+        draft_vocab_size=SMALL_DRAFT_VOCAB,
+        dtype="bfloat16",
+        tie_word_embeddings=True,
+        transformers_version="4.57.1",
+    )
     if "VL" in row.repo:
         axes = {"type": "default", "rope_type": "default", "mrope_interleaved": True, "mrope_section": [2, 1, 1]}
         ids = dict(image_token_id=94, video_token_id=95, vision_start_token_id=96, vision_end_token_id=97)
@@ -151,25 +174,41 @@ def angelslim(row: PublishedDrafter) -> Layout:
 
 def specforge(row: PublishedDrafter) -> Layout:
     config = llama(
-        architectures=["LlamaForCausalLMEagle3"], draft_vocab_size=SMALL_DRAFT_VOCAB, target_model_type="qwen3_vl",
-        pretraining_tp=1, max_window_layers=28, sliding_window=32768, use_sliding_window=False, torch_dtype="bfloat16",
+        architectures=["LlamaForCausalLMEagle3"],
+        draft_vocab_size=SMALL_DRAFT_VOCAB,
+        target_model_type="qwen3_vl",
+        pretraining_tp=1,
+        max_window_layers=28,
+        sliding_window=32768,
+        use_sliding_window=False,
+        torch_dtype="bfloat16",
         rope_scaling={"type": "mrope", "rope_type": "mrope", "mrope_section": [2, 1, 1]},
-    )  # fmt: skip
+    )
     return config, random_file(eagle3(config))
 
 
 def modelopt(row: PublishedDrafter) -> Layout:
     """`d2t` in the order of frequency without `t2d`; the drafter of gpt-oss shares the target's head."""
     config = llama(
-        architectures=["LlamaForCausalLMEagle3"], draft_vocab_size=SMALL_DRAFT_VOCAB, mlp_bias=False, pretraining_tp=1,
-        pad_token_id=None, torch_dtype="bfloat16", transformers_version="4.55.0",
+        architectures=["LlamaForCausalLMEagle3"],
+        draft_vocab_size=SMALL_DRAFT_VOCAB,
+        mlp_bias=False,
+        pretraining_tp=1,
+        pad_token_id=None,
+        torch_dtype="bfloat16",
+        transformers_version="4.55.0",
         rope_scaling={"rope_type": "default", "rope_theta": 10000},
         eagle_config=dict(
-            eagle_aux_hidden_state_layer_ids=three(layers_of(row)), use_aux_hidden_state=True, use_mtp_layernorm=False,
-            use_input_layernorm_in_first_layer=True, use_last_layernorm=True, next_layer_regular=True,
-            parallel_draft_step=1, parallel_draft_heads_num_layers=1,
+            eagle_aux_hidden_state_layer_ids=three(layers_of(row)),
+            use_aux_hidden_state=True,
+            use_mtp_layernorm=False,
+            use_input_layernorm_in_first_layer=True,
+            use_last_layernorm=True,
+            next_layer_regular=True,
+            parallel_draft_step=1,
+            parallel_draft_heads_num_layers=1,
         ),
-    )  # fmt: skip
+    )
     state = random_file(eagle3(config, "layers.0."))
     del state["t2d"]
     ids = torch.randperm(VOCAB)[:SMALL_DRAFT_VOCAB]
@@ -183,10 +222,19 @@ def modelopt(row: PublishedDrafter) -> Layout:
 def deepspec_eagle3(row: PublishedDrafter) -> Layout:
     """Five levels, the whole vocabulary, and the layer of Qwen3."""
     config = llama(
-        architectures=["Qwen3Eagle3Model"], model_type="qwen3", target_layer_ids=[1, 2, 3, 4, 6], num_target_layers=8,
-        draft_num_hidden_layers=1, ttt_length=7, step_loss_decay=0.8, layer_types=["full_attention"],
-        target_model_name_or_path=row.target, max_window_layers=36, sliding_window=None, use_sliding_window=False,
-    )  # fmt: skip
+        architectures=["Qwen3Eagle3Model"],
+        model_type="qwen3",
+        target_layer_ids=[1, 2, 3, 4, 6],
+        num_target_layers=8,
+        draft_num_hidden_layers=1,
+        ttt_length=7,
+        step_loss_decay=0.8,
+        layer_types=["full_attention"],
+        target_model_name_or_path=row.target,
+        max_window_layers=36,
+        sliding_window=None,
+        use_sliding_window=False,
+    )
     shapes = eagle3({**config, "draft_vocab_size": VOCAB}, "layers.0.")
     shapes = {name: shape for name, shape in shapes.items() if name not in ("d2t", "t2d")}
     shapes |= {"fc.weight": (WIDTH, 5 * WIDTH), "embed_tokens.weight": (VOCAB, WIDTH)}
@@ -197,26 +245,48 @@ def block(taps: int, layers: int = 2) -> Shapes:
     """The tensors of the drafters that draft a block side by side."""
     shapes = {"fc.weight": (WIDTH, taps * WIDTH), "hidden_norm.weight": (WIDTH,), "norm.weight": (WIDTH,)}
     own = {
-        "self_attn.q_proj": (4 * DIM, WIDTH), "self_attn.k_proj": (2 * DIM, WIDTH), "self_attn.v_proj": (2 * DIM, WIDTH),
-        "self_attn.o_proj": (WIDTH, 4 * DIM), "self_attn.q_norm": (DIM,), "self_attn.k_norm": (DIM,),
-        "mlp.gate_proj": (INNER, WIDTH), "mlp.up_proj": (INNER, WIDTH), "mlp.down_proj": (WIDTH, INNER),
-        "input_layernorm": (WIDTH,), "post_attention_layernorm": (WIDTH,),
-    }  # fmt: skip
+        "self_attn.q_proj": (4 * DIM, WIDTH),
+        "self_attn.k_proj": (2 * DIM, WIDTH),
+        "self_attn.v_proj": (2 * DIM, WIDTH),
+        "self_attn.o_proj": (WIDTH, 4 * DIM),
+        "self_attn.q_norm": (DIM,),
+        "self_attn.k_norm": (DIM,),
+        "mlp.gate_proj": (INNER, WIDTH),
+        "mlp.up_proj": (INNER, WIDTH),
+        "mlp.down_proj": (WIDTH, INNER),
+        "input_layernorm": (WIDTH,),
+        "post_attention_layernorm": (WIDTH,),
+    }
     return shapes | {f"layers.{n}.{name}.weight": shape for n in range(layers) for name, shape in own.items()}
 
 
 def deepspec_dspark(row: PublishedDrafter) -> Layout:
     config = llama(
-        architectures=["Qwen3DSparkModel"], model_type="qwen3", target_layer_ids=[1, 2, 3, 4, 6], num_target_layers=8,
-        num_hidden_layers=2, layer_types=["full_attention"] * 2, block_size=7, mask_token_id=MASK, num_anchors=512,
-        enable_confidence_head=True, confidence_head_with_markov=True, markov_rank=4, markov_head_type="vanilla",
-        max_window_layers=36, sliding_window=None, use_sliding_window=False,
-    )  # fmt: skip
+        architectures=["Qwen3DSparkModel"],
+        model_type="qwen3",
+        target_layer_ids=[1, 2, 3, 4, 6],
+        num_target_layers=8,
+        num_hidden_layers=2,
+        layer_types=["full_attention"] * 2,
+        block_size=7,
+        mask_token_id=MASK,
+        num_anchors=512,
+        enable_confidence_head=True,
+        confidence_head_with_markov=True,
+        markov_rank=4,
+        markov_head_type="vanilla",
+        max_window_layers=36,
+        sliding_window=None,
+        use_sliding_window=False,
+    )
     heads = {
-        "markov_head.markov_w1.weight": (VOCAB, 4), "markov_head.markov_w2.weight": (VOCAB, 4),
-        "confidence_head.proj.weight": (1, WIDTH + 4), "confidence_head.proj.bias": (1,),
-        "embed_tokens.weight": (VOCAB, WIDTH), "lm_head.weight": (VOCAB, WIDTH),
-    }  # fmt: skip
+        "markov_head.markov_w1.weight": (VOCAB, 4),
+        "markov_head.markov_w2.weight": (VOCAB, 4),
+        "confidence_head.proj.weight": (1, WIDTH + 4),
+        "confidence_head.proj.bias": (1,),
+        "embed_tokens.weight": (VOCAB, WIDTH),
+        "lm_head.weight": (VOCAB, WIDTH),
+    }
     return config, random_file({**block(5), **heads})
 
 
@@ -224,12 +294,19 @@ def zlab(row: PublishedDrafter) -> Layout:
     slides = "Qwen3.6-27B" in row.repo or "gemma" in row.repo
     taps = [0, layers_of(row) - 1]
     config = llama(
-        architectures=["DFlashDraftModel"], auto_map={"AutoModel": "dflash.DFlashDraftModel"}, model_type="qwen3",
-        block_size=16, dflash_config={"mask_token_id": MASK, "target_layer_ids": taps}, dtype="bfloat16",
-        num_hidden_layers=2, num_target_layers=layers_of(row), max_window_layers=2, use_sliding_window=slides,
+        architectures=["DFlashDraftModel"],
+        auto_map={"AutoModel": "dflash.DFlashDraftModel"},
+        model_type="qwen3",
+        block_size=16,
+        dflash_config={"mask_token_id": MASK, "target_layer_ids": taps},
+        dtype="bfloat16",
+        num_hidden_layers=2,
+        num_target_layers=layers_of(row),
+        max_window_layers=2,
+        use_sliding_window=slides,
         sliding_window=8 if slides else None,
         layer_types=["sliding_attention" if slides else "full_attention", "full_attention"],
-    )  # fmt: skip
+    )
     if "gpt-oss" in row.repo:
         yarn = dict(rope_type="yarn", factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False)
         config |= dict(block_size=8, rope_scaling=yarn | {"original_max_position_embeddings": 4096})
@@ -240,21 +317,35 @@ def redhat(row: PublishedDrafter, kind: str, **top: object) -> dict:
     """The fields that `speculators` writes beside a drafter's own."""
     proposal = dict(accept_tolerance=0.0, proposal_type="greedy", speculative_tokens=5, verifier_accept_k=1)
     verifier = dict(architectures=[target_class(row)], name_or_path=row.target)
-    return dict(
-        speculators_model_type=kind, speculators_version="0.2.0.dev11", has_no_defaults_at_init=False,
-        draft_vocab_size=SMALL_DRAFT_VOCAB, target_hidden_size=None, torch_dtype="bfloat16",
-        speculators_config=dict(
-            algorithm=kind, default_proposal_method="greedy", proposal_methods=[proposal], verifier=verifier,
-        ),
-    ) | top  # fmt: skip
+    return (
+        dict(
+            speculators_model_type=kind,
+            speculators_version="0.2.0.dev11",
+            has_no_defaults_at_init=False,
+            draft_vocab_size=SMALL_DRAFT_VOCAB,
+            target_hidden_size=None,
+            torch_dtype="bfloat16",
+            speculators_config=dict(
+                algorithm=kind,
+                default_proposal_method="greedy",
+                proposal_methods=[proposal],
+                verifier=verifier,
+            ),
+        )
+        | top
+    )
 
 
 def speculators_eagle3(row: PublishedDrafter) -> Layout:
     """As the versions before 0.5 save it, or after; the converted drafter of Maverick names its levels."""
     config = redhat(
-        row, "eagle3", architectures=["Eagle3Speculator"], auto_map={"": "eagle3.Eagle3SpeculatorConfig"},
-        norm_before_residual=True, transformer_layer_config=llama(mlp_bias=False, pretraining_tp=1),
-    )  # fmt: skip
+        row,
+        "eagle3",
+        architectures=["Eagle3Speculator"],
+        auto_map={"": "eagle3.Eagle3SpeculatorConfig"},
+        norm_before_residual=True,
+        transformer_layer_config=llama(mlp_bias=False, pretraining_tp=1),
+    )
     if "Maverick" in row.repo:
         config |= dict(norm_before_residual=False, eagle_aux_hidden_state_layer_ids=[1, 2, 3])
     shapes = speculators(config)
@@ -274,9 +365,14 @@ def speculators_dflash(row: PublishedDrafter) -> Layout:
     """The last level is the target's final state, which only training reads."""
     layer = llama(model_type="qwen3", num_hidden_layers=2, layer_types=["full_attention"] * 2, sliding_window=None)
     config = redhat(
-        row, "dflash", architectures=["DFlashDraftModel"], transformer_layer_config=layer, block_size=8,
-        aux_hidden_state_layer_ids=[1, layers_of(row)], mask_token_id=MASK,
-    )  # fmt: skip
+        row,
+        "dflash",
+        architectures=["DFlashDraftModel"],
+        transformer_layer_config=layer,
+        block_size=8,
+        aux_hidden_state_layer_ids=[1, layers_of(row)],
+        mask_token_id=MASK,
+    )
     reduced = {"lm_head.weight": (SMALL_DRAFT_VOCAB, WIDTH), "d2t": (SMALL_DRAFT_VOCAB,), "t2d": (VOCAB,)}
     return config, random_file({**block(1), **reduced, "embed_tokens.weight": (VOCAB, WIDTH)})
 
@@ -287,29 +383,45 @@ def gemma4_assistant(row: PublishedDrafter) -> Layout:
     inner, heads = 24, text["num_attention_heads"]
     layers = target(target_class(row)).get_decoder().layers
     text |= dict(
-        hidden_size=16, intermediate_size=inner, num_kv_shared_layers=len(layers), hidden_size_per_layer_input=0,
-        vocab_size_per_layer_input=0, enable_moe_block=False, use_double_wide_mlp=False,
-    )  # fmt: skip
+        hidden_size=16,
+        intermediate_size=inner,
+        num_kv_shared_layers=len(layers),
+        hidden_size_per_layer_input=0,
+        vocab_size_per_layer_input=0,
+        enable_moe_block=False,
+        use_double_wide_mlp=False,
+    )
     shapes = {
-        "model.embed_tokens.weight": (VOCAB, 16), "model.norm.weight": (16,), "pre_projection.weight": (16, 2 * WIDTH),
+        "model.embed_tokens.weight": (VOCAB, 16),
+        "model.norm.weight": (16,),
+        "pre_projection.weight": (16, 2 * WIDTH),
         "post_projection.weight": (WIDTH, 16),
-    }  # fmt: skip
+    }
     for index, layer in enumerate(layers):
         dim = layer.self_attn.head_dim
         own = {
-            "self_attn.q_proj.weight": (heads * dim, 16), "self_attn.q_norm.weight": (dim,),
-            "self_attn.o_proj.weight": (16, heads * dim), "mlp.gate_proj.weight": (inner, 16),
-            "mlp.up_proj.weight": (inner, 16), "mlp.down_proj.weight": (16, inner), "layer_scalar": (1,),
-        }  # fmt: skip
+            "self_attn.q_proj.weight": (heads * dim, 16),
+            "self_attn.q_norm.weight": (dim,),
+            "self_attn.o_proj.weight": (16, heads * dim),
+            "mlp.gate_proj.weight": (inner, 16),
+            "mlp.up_proj.weight": (inner, 16),
+            "mlp.down_proj.weight": (16, inner),
+            "layer_scalar": (1,),
+        }
         sides = ("input", "post_attention", "pre_feedforward", "post_feedforward")
         own |= {f"{side}_layernorm.weight": (16,) for side in sides}
         shapes |= {f"model.layers.{index}.{name}": shape for name, shape in own.items()}
     is_ordered, name = "-E" in row.repo, "Gemma4UnifiedAssistant" if "12B" in row.repo else "Gemma4Assistant"
     config = dict(
-        architectures=[f"{name}ForCausalLM"], model_type=getattr(hf, f"{name}Config").model_type, text_config=text,
-        backbone_hidden_size=WIDTH, use_ordered_embeddings=is_ordered, centroid_intermediate_top_k=2,
-        num_centroids=VOCAB if is_ordered else 2048, tie_word_embeddings=True,
-    )  # fmt: skip
+        architectures=[f"{name}ForCausalLM"],
+        model_type=getattr(hf, f"{name}Config").model_type,
+        text_config=text,
+        backbone_hidden_size=WIDTH,
+        use_ordered_embeddings=is_ordered,
+        centroid_intermediate_top_k=2,
+        num_centroids=VOCAB if is_ordered else 2048,
+        tie_word_embeddings=True,
+    )
     state = random_file(shapes | ({"masked_embedding.centroids.weight": (VOCAB, 16)} if is_ordered else {}))
     if is_ordered:
         state["masked_embedding.token_ordering"] = torch.randperm(VOCAB)

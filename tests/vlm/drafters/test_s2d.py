@@ -93,9 +93,17 @@ def sampled(drafter: S2D, rows: int = 2000) -> tuple[float, float]:
     """The p-value of the joint of three tokens, and the accept length."""
     settings = LAWS["t0.7"]
     out = mmspec.generate(
-        narrow(), input_ids=PROMPT.expand(rows, -1), drafter=drafter, rule="exact", seed=0, do_sample=True,
-        max_new_tokens=STEPS + 2, top_k=0, return_dict=True, **settings,
-    )  # fmt: skip
+        narrow(),
+        input_ids=PROMPT.expand(rows, -1),
+        drafter=drafter,
+        rule="exact",
+        seed=0,
+        do_sample=True,
+        max_new_tokens=STEPS + 2,
+        top_k=0,
+        return_dict=True,
+        **settings,
+    )
     return p_value(out.sequences[:, 3 : 3 + STEPS], exact_law(**settings)), out.stats.accept_length
 
 
@@ -196,8 +204,11 @@ def test_settings_are_saved_and_checked(tmp_path) -> None:
     assert again.config.thresholds == (0.3, 0.25) and drafter.with_thresholds(0.5).config.thresholds == (0.5, 0.5)
     assert drafter_from_text(f"s2d:chain=4,threshold=0.7@{tmp_path}", tiny("llama")).config.thresholds == (0.7, 0.7)
     assert drafter_from_text(f"s2d@{tmp_path}", tiny("llama")).config.thresholds == (0.3, 0.25)
-    wrong = {"expected ascending": dict(exits=(2, 1, 3)), "the last of which is 3": dict(exits=(1, 2)),
-             "layers that see all earlier slots": dict(windows=(4, 0, 0))}  # fmt: skip
+    wrong = {
+        "expected ascending": dict(exits=(2, 1, 3)),
+        "the last of which is 3": dict(exits=(1, 2)),
+        "layers that see all earlier slots": dict(windows=(4, 0, 0)),
+    }
     for reason, settings in wrong.items():
         with pytest.raises(ValueError, match=reason):
             S2DConfig(32, 48, 4, 101, (0, 1), **settings)

@@ -115,8 +115,14 @@ def test_a_row_alone_drafts_what_it_drafts_in_a_batch(kind: type[Route], shape: 
 
 def test_every_row_takes_the_surest_drafter_and_only_chosen_drafters_go_on() -> None:
     watched = Watched(pair(Route, SHAPES["chain"], ("eagle", "vispec")))
-    run = mmspec.vlm.start(tiny("llava"), drafter=watched, max_new_tokens=20, seed=[1, 2, 3], do_sample=True,
-                           **prompt("llava", 2, "start", 3))  # fmt: skip
+    run = mmspec.vlm.start(
+        tiny("llava"),
+        drafter=watched,
+        max_new_tokens=20,
+        seed=[1, 2, 3],
+        do_sample=True,
+        **prompt("llava", 2, "start", 3),
+    )
     chosen = set()
     run.step()
     for _ in range(4):
@@ -142,8 +148,12 @@ def test_drafters_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="drafters: expected drafters that read the same states"):
         Route([make("eagle"), make("eagle3")])
     with pytest.raises(ValueError, match="drafters: expected drafters that grow drafts level by level.*xpress"):
-        mmspec.generate(tiny("llama"), drafter=Route([make("xpress"), make("xpress")]), input_ids=torch.tensor([[3, 4]]),
-                        max_new_tokens=3)  # fmt: skip
+        mmspec.generate(
+            tiny("llama"),
+            drafter=Route([make("xpress"), make("xpress")]),
+            input_ids=torch.tensor([[3, 4]]),
+            max_new_tokens=3,
+        )
     for name in ("eagle", "msd"):
         make(name).save_pretrained(tmp_path / name)
     first, second = (f"({name}@{tmp_path / name})" for name in ("eagle", "msd"))

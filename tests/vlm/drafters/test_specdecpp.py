@@ -170,9 +170,13 @@ def test_training_separates_accepted_drafts_from_rejected_drafts() -> None:
     teacher_batch, drafter = answered(tokens=48), make("msd")
     seen: list[dict[str, float]] = []
     head = train_acceptance(
-        drafter, tiny("llava"), lambda step: teacher_batch, Schedule(60, lr=3e-3, warmup=5), AcceptanceSettings(depths=2),
+        drafter,
+        tiny("llava"),
+        lambda step: teacher_batch,
+        Schedule(60, lr=3e-3, warmup=5),
+        AcceptanceSettings(depths=2),
         on_step=lambda step, notes: seen.append(notes),
-    )  # fmt: skip
+    )
     assert sum(n["loss"] for n in seen[-5:]) < 0.9 * sum(n["loss"] for n in seen[:5])
     fresh = torch.Generator().manual_seed(999)
     judged = sample_acceptance(drafter, take_apart(tiny("llava")), teacher_batch, AcceptanceSettings(depths=1), fresh)[

@@ -112,9 +112,17 @@ def warm(**settings: object) -> Stand:
 
 def sample(drafter: Stand, rule: str = "exact", rows: int = ROWS, seed: int = 0) -> tuple[torch.Tensor, float]:
     out = mmspec.generate(
-        narrow(), input_ids=PROMPT.expand(rows, -1), drafter=drafter, rule=rule, seed=seed, do_sample=True, top_k=0,
-        temperature=1.0, max_new_tokens=STEPS + 2, return_dict=True,
-    )  # fmt: skip
+        narrow(),
+        input_ids=PROMPT.expand(rows, -1),
+        drafter=drafter,
+        rule=rule,
+        seed=seed,
+        do_sample=True,
+        top_k=0,
+        temperature=1.0,
+        max_new_tokens=STEPS + 2,
+        return_dict=True,
+    )
     return out.sequences[:, PROMPT.shape[1] :][:, :STEPS], out.stats.accept_length
 
 

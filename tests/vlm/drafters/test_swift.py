@@ -100,9 +100,16 @@ def test_the_kept_score_never_falls_and_the_search_ends() -> None:
 def test_sampled_words_have_the_targets_distribution_while_the_search_runs(setting: str) -> None:
     model, layer_set = deep(), LayerSet(4, 0.5, SearchLimits(goal=1.0))
     out = mmspec.generate(
-        model, input_ids=PROMPT.expand(2000, -1), drafter=Swift(window=1, length=FixedLength(2), layer_set=layer_set),
-        seed=0, do_sample=True, max_new_tokens=STEPS + 3, top_k=0, return_dict=True, **LAWS[setting],
-    )  # fmt: skip
+        model,
+        input_ids=PROMPT.expand(2000, -1),
+        drafter=Swift(window=1, length=FixedLength(2), layer_set=layer_set),
+        seed=0,
+        do_sample=True,
+        max_new_tokens=STEPS + 3,
+        top_k=0,
+        return_dict=True,
+        **LAWS[setting],
+    )
     assert layer_set.trials > 1 and out.stats.accept_length > 1.1
     assert p_value(out.sequences[:, 3 : 3 + STEPS], law_of(model, **LAWS[setting])) > 1e-3
 

@@ -84,8 +84,11 @@ def test_siblings_differ_and_placeholders_are_neither_stored_nor_proposed(batch:
         for row in range(batch):
             assert not barred & set(r.drafted(row))
             parent = r.draft.tree.parent[0]
-            pairs = [(int(parent[i]), int(r.draft.value[row, i])) for i in range(1, r.draft.tree.nodes)
-                     if r.draft.valid[row, i]]  # fmt: skip
+            pairs = [
+                (int(parent[i]), int(r.draft.value[row, i]))
+                for i in range(1, r.draft.tree.nodes)
+                if r.draft.valid[row, i]
+            ]
             assert len(pairs) == len(set(pairs))
 
 

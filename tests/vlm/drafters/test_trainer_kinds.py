@@ -55,8 +55,12 @@ def written_out(state: dict[str, Tensor], fused: Tensor) -> Tensor:
         return F.rms_norm(x, (HIDDEN,), state[name], 1e-6) if name in state else x
 
     read = norm(fused, "layers.0.input_layernorm.weight")
-    heads = {x: F.linear(read, state[f"layers.0.self_attn.{x}_proj.weight"], state.get(f"layers.0.self_attn.{x}_proj.bias"))
-             .view(len(fused), -1, 8).transpose(0, 1) for x in "qkv"}  # fmt: skip
+    heads = {
+        x: F.linear(read, state[f"layers.0.self_attn.{x}_proj.weight"], state.get(f"layers.0.self_attn.{x}_proj.bias"))
+        .view(len(fused), -1, 8)
+        .transpose(0, 1)
+        for x in "qkv"
+    }
     angle = torch.arange(len(fused))[:, None] * 1e4 ** (-torch.arange(0, 8, 2) / 8)
     cos, sin = (torch.cat([f, f], -1) for f in (angle.cos(), angle.sin()))
     for x in "qk":
@@ -175,9 +179,14 @@ def dflash(vocab: int = VOCAB, head: bool = True) -> dict[str, Tensor]:
     return state
 
 
-FLAT = {**KINDS,
-        **{name: value for name, value in FIELDS.items() if name != "draft_vocab_size"}, "num_hidden_layers": 2,
-        "block_size": 4, "dflash_config": {"mask_token_id": 9, "target_layer_ids": [0, 1]}, "model_type": "qwen3"}  # fmt: skip
+FLAT = {
+    **KINDS,
+    **{name: value for name, value in FIELDS.items() if name != "draft_vocab_size"},
+    "num_hidden_layers": 2,
+    "block_size": 4,
+    "dflash_config": {"mask_token_id": 9, "target_layer_ids": [0, 1]},
+    "model_type": "qwen3",
+}
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,19 @@ from tests.vlm.tiny import HIDDEN, VOCAB, prompt, tiny
 I, R = 48, 60
 GREEDY = dict(max_new_tokens=12, do_sample=False)
 FIELDS = dict(
-    model_type="llama", hidden_size=HIDDEN, intermediate_size=I, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
-    vocab_size=VOCAB, draft_vocab_size=R, num_hidden_layers=1, rms_norm_eps=1e-6, hidden_act="silu", rope_theta=1e4,
-)  # fmt: skip
+    model_type="llama",
+    hidden_size=HIDDEN,
+    intermediate_size=I,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    vocab_size=VOCAB,
+    draft_vocab_size=R,
+    num_hidden_layers=1,
+    rms_norm_eps=1e-6,
+    hidden_act="silu",
+    rope_theta=1e4,
+)
 ATTENTION = {"q": (HIDDEN, HIDDEN), "k": (16, HIDDEN), "v": (16, HIDDEN), "o": (HIDDEN, HIDDEN)}
 MLP = {"gate": (I, HIDDEN), "up": (I, HIDDEN), "down": (HIDDEN, I)}
 
@@ -78,8 +88,13 @@ def own() -> Eagle3:
     file = eagle3()
     config = Eagle3Config(HIDDEN, I, 4, VOCAB, (0, 0, 1), R, 2, 8)
     attention = torch.cat([file[f"midlayer.self_attn.{x}_proj.weight"] for x in "qkv"])
-    names = {"layer.out": "self_attn.o_proj", "layer.norm": "post_attention_layernorm", "layer.down": "mlp.down_proj",
-             "embed_norm": "input_layernorm", "state_norm": "hidden_norm"}  # fmt: skip
+    names = {
+        "layer.out": "self_attn.o_proj",
+        "layer.norm": "post_attention_layernorm",
+        "layer.down": "mlp.down_proj",
+        "embed_norm": "input_layernorm",
+        "state_norm": "hidden_norm",
+    }
     state = {f"{name}.weight": file[f"midlayer.{theirs}.weight"] for name, theirs in names.items()}
     state |= {"layer.qkv.weight": attention, "head.weight": file["lm_head.weight"], "head.d2t": file["d2t"]}
     state |= {"layer.gate_up.weight": torch.cat([file[f"midlayer.mlp.{x}_proj.weight"] for x in ("gate", "up")])}
@@ -133,17 +148,25 @@ LAYOUTS: dict[str, tuple[Any, dict[str, Any]]] = {
     ),
     "Automodel": (
         lambda state: renamed(zeroth(state), "model.", *TABLES),
-        dict(architectures=["LlamaEagle3DraftModel"], model_type="qwen3", num_hidden_layers=36, fc_norm=False,
-             norm_output=False, parallel_drafting=False, target_hidden_size=HIDDEN, sliding_window=128,
-             layer_types=["sliding_attention", "full_attention"] * 18,
-             rope_parameters={"rope_type": "default", "mrope_section": [24, 20, 20], "rope_theta": 1e4}),
+        dict(
+            architectures=["LlamaEagle3DraftModel"],
+            model_type="qwen3",
+            num_hidden_layers=36,
+            fc_norm=False,
+            norm_output=False,
+            parallel_drafting=False,
+            target_hidden_size=HIDDEN,
+            sliding_window=128,
+            layer_types=["sliding_attention", "full_attention"] * 18,
+            rope_parameters={"rope_type": "default", "mrope_section": [24, 20, 20], "rope_theta": 1e4},
+        ),
     ),
     "a wrapper": (lambda state: renamed(state, "module.draft_model."), {}),
     "vLLM": (
         lambda state: state | {"midlayer.self_attn.rotary_emb.inv_freq": torch.ones(4)},
         dict(model_type="eagle", model={**FIELDS, "architectures": ["LlamaForCausalLM"]}),
     ),
-}  # fmt: skip
+}
 
 
 def test_the_tensors_show_the_biases_of_a_flat_config(own, tmp_path: Path) -> None:
@@ -245,7 +268,10 @@ def test_five_levels_and_the_norms_of_heads(where: dict[str, str], tmp_path: Pat
 @pytest.mark.parametrize(
     "fields, message",
     (
-        ({"target_layer_ids": [1, 2, 4]}, "target_layer_ids: expected 5 layers of the target, as many as fc.weight joins"),
+        (
+            {"target_layer_ids": [1, 2, 4]},
+            "target_layer_ids: expected 5 layers of the target, as many as fc.weight joins",
+        ),
         ({}, "expected target_layer_ids or eagle_aux_hidden_state_layer_ids, the 5 layers"),
         (
             {"target_layer_ids": [1, 2, 4, 5, 6], "eagle_config": {"target_layer_ids": [1, 2, 3, 5, 6]}},
@@ -258,7 +284,10 @@ def test_five_levels_and_the_norms_of_heads(where: dict[str, str], tmp_path: Pat
         ({"architectures": "Qwen3Eagle3Model"}, "architectures: expected a list of texts"),
         ({"rms_norm_eps": "1e-6"}, "rms_norm_eps: expected a number"),
         ({"hidden_act": "gelu"}, "hidden_act: expected 'silu' or 'swish', got 'gelu'"),
-        ({"speculators_config": {"proposal_methods": "greedy"}}, "proposal_methods: expected a list of groups of fields"),
+        (
+            {"speculators_config": {"proposal_methods": "greedy"}},
+            "proposal_methods: expected a list of groups of fields",
+        ),
         ({"residual_multiplier": 0.2}, "residual_multiplier: expected 1, got 0.2"),
         ({"logits_scaling": 8.0}, "logits_scaling: expected 1, got 8.0"),
         ({"model_type": "gemma3_text"}, "model_type: expected a drafter with a Llama or Qwen layer"),
@@ -267,7 +296,7 @@ def test_five_levels_and_the_norms_of_heads(where: dict[str, str], tmp_path: Pat
         ({"eagle_config": {"use_aux_hidden_state": False}}, "use_aux_hidden_state: expected true"),
         ({"rope_scaling": {"rope_type": "longrope"}}, "rope_scaling: expected plain rotary positions.*'longrope'"),
     ),
-)  # fmt: skip
+)
 def test_a_field_that_changes_the_drafter_is_refused_by_name(fields: dict, message: str, tmp_path: Path) -> None:
     written(tmp_path, zeroth(eagle3(5)), **{**DEEPSPEC, **fields})
     with pytest.raises(ValueError, match=message) as caught:
@@ -301,10 +330,13 @@ def test_unread_files_are_refused(tmp_path: Path) -> None:
 
 SECTIONS = {
     "SpecForge": ("LlamaForCausalLMEagle3", {"type": "mrope", "mrope_section": [1, 1, 2]}, False),
-    "AngelSlim": ("Eagle3LlamaForCausalLM", {"rope_type": "default", "mrope_interleaved": True,
-                                             "mrope_section": [2, 1, 1]}, True),
+    "AngelSlim": (
+        "Eagle3LlamaForCausalLM",
+        {"rope_type": "default", "mrope_interleaved": True, "mrope_section": [2, 1, 1]},
+        True,
+    ),
     "AngelSlim's mrope": ("Eagle3LlamaForCausalLM", {"type": "mrope", "mrope_section": [1, 1, 2]}, True),
-}  # fmt: skip
+}
 
 
 def test_axes_are_those_of_the_public_classes() -> None:

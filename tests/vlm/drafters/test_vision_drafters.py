@@ -121,9 +121,12 @@ def fresh_draft(drafter: object, inputs: dict, tokens: list[int]) -> Draft:
     ids = torch.cat([inputs["input_ids"], torch.tensor([tokens[:-1]], dtype=torch.long)], 1)
     mask = torch.ones_like(ids)
     request = start(
-        tiny("llava"), drafter=drafter, max_new_tokens=30, do_sample=False,
+        tiny("llava"),
+        drafter=drafter,
+        max_new_tokens=30,
+        do_sample=False,
         **dict(inputs, input_ids=ids, attention_mask=mask),
-    )  # fmt: skip
+    )
     request.step()
     assert request.target.tokens == [tokens[-1:]]
     with torch.no_grad():

@@ -35,13 +35,24 @@ WHOLE += [(name, s, law) for name in FULLY for s in SHAPES for law in LAWS if (n
 def narrow() -> nn.Module:
     """A LLaVA of eight words."""
     text = hf.LlamaConfig(
-        vocab_size=V, hidden_size=HIDDEN, intermediate_size=16, num_hidden_layers=2, num_attention_heads=4,
-        bos_token_id=None, eos_token_id=None, pad_token_id=0,
-    )  # fmt: skip
+        vocab_size=V,
+        hidden_size=HIDDEN,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
     tower = hf.CLIPVisionConfig(
-        hidden_size=16, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=8, patch_size=4,
+        hidden_size=16,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=8,
+        patch_size=4,
         projection_dim=8,
-    )  # fmt: skip
+    )
     config = hf.LlavaConfig(vision_config=tower, text_config=text, image_token_id=PLACEHOLDER, vision_feature_layer=-1)
     with torch.random.fork_rng():
         torch.manual_seed(1)
@@ -88,10 +99,18 @@ def sample(name: str | None, shape: str, settings: dict) -> tuple[Tensor, float]
     drafter = None if name is None else make(name, vocab=V).with_shape(form)
     # longer than what is looked at, so that no draft is cut short by the end
     out = mmspec.generate(
-        narrow(), input_ids=PROMPT.expand(ROWS, -1), pixel_values=pictures(ROWS), drafter=drafter, seed=4,
-        rule="exact" if name is None else rule, do_sample=True, max_new_tokens=STEPS + 2, top_k=0, return_dict=True,
+        narrow(),
+        input_ids=PROMPT.expand(ROWS, -1),
+        pixel_values=pictures(ROWS),
+        drafter=drafter,
+        seed=4,
+        rule="exact" if name is None else rule,
+        do_sample=True,
+        max_new_tokens=STEPS + 2,
+        top_k=0,
+        return_dict=True,
         **settings,
-    )  # fmt: skip
+    )
     return out.sequences[:, PROMPT.shape[1] :][:, :STEPS], out.stats.accept_length
 
 

@@ -136,9 +136,16 @@ def blocks(family: str, **others: object) -> ShapedDrafter:
 
     made = drafter_class(family)
     config = made.config_class(
-        **SIZES, taps=(0, 1), mask_token_id=1, block_size=5, num_hidden_layers=2, head_dim=8,
-        reach=(UNLIMITED, 6), causal=(False, True), **others,
-    )  # fmt: skip
+        **SIZES,
+        taps=(0, 1),
+        mask_token_id=1,
+        block_size=5,
+        num_hidden_layers=2,
+        head_dim=8,
+        reach=(UNLIMITED, 6),
+        causal=(False, True),
+        **others,
+    )
     drafter = made(config)
     with torch.no_grad():
         drafter.fc.weight[:, -HIDDEN:].normal_(0, 0.1).add_(torch.eye(HIDDEN))

@@ -34,15 +34,19 @@ FORMS: dict[str, tuple[str, dict]] = {
     "dflash tied": ("dflash", dict(draft_vocab_size=K, tied_head=True)),
     "dflash2": ("dflash2", dict(conv_taps=3, conv_group=4, selector_rank=3, selector_top=6)),
     "dspark": ("dspark", MARKOV | dict(from_root=True)),
-    "dspark gated, sliding": ("dspark", MARKOV | SLIDING | dict(markov_head_type="gated", confidence_with_markov=False)),
+    "dspark gated, sliding": (
+        "dspark",
+        MARKOV | SLIDING | dict(markov_head_type="gated", confidence_with_markov=False),
+    ),
     "dspark rnn, reduced": (
-        "dspark", MARKOV | dict(markov_head_type="rnn", draft_vocab_size=K, reduced_markov=True, confidence_head=False,
-                       root_first=True),
+        "dspark",
+        MARKOV
+        | dict(markov_head_type="rnn", draft_vocab_size=K, reduced_markov=True, confidence_head=False, root_first=True),
     ),
     "xpress": ("xpress", dict(refiner_rank=3, refiner_ratio=2, passes=4)),
     "xpress reduced, from the root": ("xpress", dict(refiner_rank=3, draft_vocab_size=K, from_root=True)),
     "dspark without correction": ("dspark", dict(markov_rank=0, confidence_with_markov=False)),
-}  # fmt: skip
+}
 
 
 class Target(Verifier):
@@ -59,9 +63,15 @@ def drafter_of(form: str, **changes: object) -> BlockDrafter:
     made = drafter_class(kind)
     torch.manual_seed(0)
     config = dict(
-        taps=(0, 2, 3), mask_token_id=V - 1, block_size=BLOCK, num_hidden_layers=2, num_key_value_heads=GROUPS,
-        head_dim=DIM, rope_theta=100.0, **sizes,
-    )  # fmt: skip
+        taps=(0, 2, 3),
+        mask_token_id=V - 1,
+        block_size=BLOCK,
+        num_hidden_layers=2,
+        num_key_value_heads=GROUPS,
+        head_dim=DIM,
+        rope_theta=100.0,
+        **sizes,
+    )
     drafter = made(made.config_class(H, I, HEADS, V, **config | changes)).eval().requires_grad_(False)
     for name, weight in drafter.named_parameters():
         weight.copy_(torch.randn_like(weight) * 0.3 + ("norm" in name))
@@ -121,10 +131,16 @@ def rows_of_files(config: dict, w: dict[str, Tensor], states: Tensor, embeds: Te
         normed = rms(y, w[f"{own}input_layernorm.weight"])
         a = convolved(w, f"{own}attention_conv", normed, normed, 0)
         keys = torch.cat([context, a])
-        q = turned(rms(project("self_attn.q", a).unflatten(-1, (-1, dim)), w[f"{own}self_attn.q_norm.weight"]),
-                   position[root:], theta)  # fmt: skip
-        k = turned(rms(project("self_attn.k", keys).unflatten(-1, (-1, dim)), w[f"{own}self_attn.k_norm.weight"]),
-                   position, theta)  # fmt: skip
+        q = turned(
+            rms(project("self_attn.q", a).unflatten(-1, (-1, dim)), w[f"{own}self_attn.q_norm.weight"]),
+            position[root:],
+            theta,
+        )
+        k = turned(
+            rms(project("self_attn.k", keys).unflatten(-1, (-1, dim)), w[f"{own}self_attn.k_norm.weight"]),
+            position,
+            theta,
+        )
         v = project("self_attn.v", keys).unflatten(-1, (-1, dim))
         k, v = (x.repeat_interleave(HEADS // GROUPS, 1) for x in (k, v))
         hides = torch.zeros(BLOCK, root + BLOCK, dtype=torch.bool)
@@ -232,30 +248,66 @@ def test_the_config_that_engines_read(form: str, tokens: int, tmp_path: Path) ->
     }
     own = {
         "dflash": {"architectures": ["DFlashDraftModel"]},
-        "dflash2": {"architectures": ["DFlash2DraftModel"], "conv_kernel_size": 3, "conv_group_size": 4,
-                    "selector_rank": 3, "selector_top_k": 6},
-        "xpress": {"architectures": ["XPressDraftModel"], "xpress_rank": 3, "xpress_mlp_ratio": 2, "num_jacobi_passes": 4},
-        "dspark": {"architectures": ["DSparkDraftModel"], "markov_rank": 3, "markov_head_type": "vanilla",
-                   "enable_confidence_head": True, "confidence_head_with_markov": True},
-    }[form]  # fmt: skip
+        "dflash2": {
+            "architectures": ["DFlash2DraftModel"],
+            "conv_kernel_size": 3,
+            "conv_group_size": 4,
+            "selector_rank": 3,
+            "selector_top_k": 6,
+        },
+        "xpress": {
+            "architectures": ["XPressDraftModel"],
+            "xpress_rank": 3,
+            "xpress_mlp_ratio": 2,
+            "num_jacobi_passes": 4,
+        },
+        "dspark": {
+            "architectures": ["DSparkDraftModel"],
+            "markov_rank": 3,
+            "markov_head_type": "vanilla",
+            "enable_confidence_head": True,
+            "confidence_head_with_markov": True,
+        },
+    }[form]
     assert config == own | {
-        "speculators_model_type": form, "speculators_version": "0.9.0", "draft_vocab_size": V,
-        "tie_word_embeddings": False, "dtype": "bfloat16", "block_size": BLOCK, "mask_token_id": V - 1,
-        "aux_hidden_state_layer_ids": [1, 3, 4], "sample_from_anchor": form == "dspark",
-        "sliding_window_non_causal": False, "target_hidden_size": None,
+        "speculators_model_type": form,
+        "speculators_version": "0.9.0",
+        "draft_vocab_size": V,
+        "tie_word_embeddings": False,
+        "dtype": "bfloat16",
+        "block_size": BLOCK,
+        "mask_token_id": V - 1,
+        "aux_hidden_state_layer_ids": [1, 3, 4],
+        "sample_from_anchor": form == "dspark",
+        "sliding_window_non_causal": False,
+        "target_hidden_size": None,
         "speculators_config": {
-            "algorithm": form, "default_proposal_method": "greedy", "proposal_methods": [proposal],
+            "algorithm": form,
+            "default_proposal_method": "greedy",
+            "proposal_methods": [proposal],
             "verifier": {"name_or_path": "some/target", "architectures": ["Qwen3ForCausalLM"]},
         },
         "transformer_layer_config": {
-            "model_type": "qwen3", "hidden_act": "silu", "hidden_size": H, "intermediate_size": I,
-            "num_hidden_layers": 2, "num_attention_heads": HEADS, "num_key_value_heads": GROUPS, "head_dim": DIM,
-            "vocab_size": V, "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 100.0,
-            "rope_parameters": {"rope_theta": 100.0, "rope_type": "default"}, "attention_bias": False,
-            "tie_word_embeddings": False, "layer_types": ["full_attention"] * 2, "sliding_window": None,
+            "model_type": "qwen3",
+            "hidden_act": "silu",
+            "hidden_size": H,
+            "intermediate_size": I,
+            "num_hidden_layers": 2,
+            "num_attention_heads": HEADS,
+            "num_key_value_heads": GROUPS,
+            "head_dim": DIM,
+            "vocab_size": V,
+            "max_position_embeddings": 512,
+            "rms_norm_eps": 1e-6,
+            "rope_theta": 100.0,
+            "rope_parameters": {"rope_theta": 100.0, "rope_type": "default"},
+            "attention_bias": False,
+            "tie_word_embeddings": False,
+            "layer_types": ["full_attention"] * 2,
+            "sliding_window": None,
             "use_sliding_window": False,
         },
-    }  # fmt: skip
+    }
     assert not {"lm_head.weight", "embed_tokens.weight", "d2t", "t2d"} & weights.keys()
     assert {value.dtype for value in weights.values()} == {torch.bfloat16}
     with safe_open(tmp_path / "model.safetensors", "pt") as file:

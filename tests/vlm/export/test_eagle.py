@@ -28,9 +28,17 @@ NAMES = {"speculators": "vllm", "sglang": "sglang"}  # the forms, and the engine
 def drafter_of(normed: bool = False, reduced: bool = True, levels: tuple[int, ...] = LEVELS) -> Eagle3:
     torch.manual_seed(0)
     config = Eagle3Config(
-        H, I, HEADS, V, levels=levels, num_key_value_heads=GROUPS, head_dim=DIM, rope_theta=5e5, rms_norm_eps=1e-5,
+        H,
+        I,
+        HEADS,
+        V,
+        levels=levels,
+        num_key_value_heads=GROUPS,
+        head_dim=DIM,
+        rope_theta=5e5,
+        rms_norm_eps=1e-5,
         norm_before_residual=normed,
-    )  # fmt: skip
+    )
     drafter = Eagle3(config).eval().requires_grad_(False)
     for norm in (drafter.embed_norm, drafter.state_norm, drafter.norm, drafter.layer.norm):
         norm.weight.normal_(1, 0.2)  # so that none stands for another
@@ -103,8 +111,13 @@ def scores_of_files(config: dict, w: dict[str, Tensor], embeds: Tensor, states: 
     return out, full
 
 
-CASES = (("speculators", False, True), ("speculators", True, True), ("speculators", False, False), ("sglang", False, True),
-         ("sglang", False, False))  # fmt: skip
+CASES = (
+    ("speculators", False, True),
+    ("speculators", True, True),
+    ("speculators", False, False),
+    ("sglang", False, True),
+    ("sglang", False, False),
+)
 
 
 @pytest.mark.parametrize("format, normed, reduced", CASES)
@@ -257,10 +270,17 @@ def test_drafters_that_engines_cannot_serve_are_refused(tmp_path: Path) -> None:
         ("sglang", option_of("window"), {}, "windows: expected \\(0,\\), got \\(6,\\)"),
         ("sglang", option_of("qwen3"), {}, "qk_norm: expected False"),
         ("sglang", option_of("norm_output"), {}, "norm_output: expected False"),
-        ("vllm", Eagle3(Eagle3Config(*SIZES, LEVELS, num_hidden_layers=2, windows=(4, 8))), {}, "windows: expected the same"),
-        *(("sglang", drafter_of(levels=levels), {}, "three rising layers from 1")
-          for levels in ((0, 1, 2), (2, 2, 3), (1, 2), (3, 2, 5))),
-    )  # fmt: skip
+        (
+            "vllm",
+            Eagle3(Eagle3Config(*SIZES, LEVELS, num_hidden_layers=2, windows=(4, 8))),
+            {},
+            "windows: expected the same",
+        ),
+        *(
+            ("sglang", drafter_of(levels=levels), {}, "three rising layers from 1")
+            for levels in ((0, 1, 2), (2, 2, 3), (1, 2), (3, 2, 5))
+        ),
+    )
     for engine, drafter, options, message in refused:
         with pytest.raises(ValueError, match=message):
             export_drafter(drafter, tmp_path, **{"engine": engine, "verifier": Target(), **options})

@@ -57,13 +57,19 @@ def test_the_config_holds_the_targets_text_config_whole(tmp_path: Path) -> None:
     layer = config.pop("transformer_layer_config")
     proposal = {"proposal_type": "greedy", "speculative_tokens": 3, "verifier_accept_k": 1, "accept_tolerance": 0.0}
     assert config == {
-        "architectures": ["MTPDraftModel"], "speculators_model_type": "mtp", "speculators_version": "0.9.0",
-        "tie_word_embeddings": False, "dtype": "float32", "num_nextn_predict_layers": 1,
+        "architectures": ["MTPDraftModel"],
+        "speculators_model_type": "mtp",
+        "speculators_version": "0.9.0",
+        "tie_word_embeddings": False,
+        "dtype": "float32",
+        "num_nextn_predict_layers": 1,
         "speculators_config": {
-            "algorithm": "mtp", "default_proposal_method": "greedy", "proposal_methods": [proposal],
+            "algorithm": "mtp",
+            "default_proposal_method": "greedy",
+            "proposal_methods": [proposal],
             "verifier": {"name_or_path": "some/target", "architectures": ["Qwen3_5ForCausalLM"]},
         },
-    }  # fmt: skip
+    }
     read = type(target("qwen3_5_text").config).from_dict(layer)
     assert read.model_type == "qwen3_5_text" and read.to_dict() == {
         **target("qwen3_5_text").config.to_dict(),

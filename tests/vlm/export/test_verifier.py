@@ -28,9 +28,17 @@ def test_a_folder_and_the_loaded_model_give_the_same_verifier(tmp_path: Path) ->
 
 def test_an_embedding_that_is_scaled_is_written_as_the_target_reads_it(tmp_path: Path) -> None:
     config = hf.Gemma3TextConfig(
-        vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=8, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
+        vocab_size=VOCAB,
+        hidden_size=HIDDEN,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
     model = hf.Gemma3ForCausalLM(config).eval()
     model.save_pretrained(tmp_path)
     embedding = Verifier.of(str(tmp_path)).embedding

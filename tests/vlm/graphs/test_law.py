@@ -20,9 +20,18 @@ def few_slots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def sample(rule: str, settings: dict) -> tuple[Tensor, float]:
     out = mmspec.generate(
-        narrow(), input_ids=PROMPT.expand(ROWS, -1), drafter=chain(2, kind="narrow"), rule=rule, seed=1,
-        capture=Rounds(late=1), do_sample=True, max_new_tokens=STEPS + 2, top_k=0, return_dict=True, **settings,
-    )  # fmt: skip
+        narrow(),
+        input_ids=PROMPT.expand(ROWS, -1),
+        drafter=chain(2, kind="narrow"),
+        rule=rule,
+        seed=1,
+        capture=Rounds(late=1),
+        do_sample=True,
+        max_new_tokens=STEPS + 2,
+        top_k=0,
+        return_dict=True,
+        **settings,
+    )
     return out.sequences[:, 3 : 3 + STEPS], out.stats.accept_length
 
 

@@ -172,6 +172,13 @@ def test_a_streamer_gets_the_runs_of_the_ordinary_loop() -> None:
     notes = []
     for capture in (False, Rounds(late=1)):
         notes.append(Notes())
-        mmspec.generate(narrow(), drafter=chain(kind="narrow"), capture=capture, streamer=notes[-1], max_new_tokens=20,
-                        **WARM, **rows(1))  # fmt: skip
+        mmspec.generate(
+            narrow(),
+            drafter=chain(kind="narrow"),
+            capture=capture,
+            streamer=notes[-1],
+            max_new_tokens=20,
+            **WARM,
+            **rows(1),
+        )
     assert notes[0].runs == notes[1].runs and notes[1].ended

@@ -68,9 +68,16 @@ def exact_law(constraint: str) -> Tensor:
 def drawn(case: str, constraint: str, rows: int) -> tuple[Tensor, float]:
     """Tokens int64 [rows, STEPS] and the accept length."""
     out = mmspec.generate(
-        narrow(), input_ids=PROMPT.expand(rows, -1), drafter=drafter_of(case), seed=4, do_sample=True, top_k=0,
-        max_new_tokens=STEPS + 2, return_dict=True, **CONSTRAINTS[constraint][0](),
-    )  # fmt: skip
+        narrow(),
+        input_ids=PROMPT.expand(rows, -1),
+        drafter=drafter_of(case),
+        seed=4,
+        do_sample=True,
+        top_k=0,
+        max_new_tokens=STEPS + 2,
+        return_dict=True,
+        **CONSTRAINTS[constraint][0](),
+    )
     return out.sequences[:, PROMPT.shape[1] :][:, :STEPS], out.stats.accept_length
 
 

@@ -37,9 +37,17 @@ KINDS = {"seldom": Seldom, "grammar": lambda: manners.Grammar(2), "replayed": la
 
 def sample(made: Callable, name: str, rows: int, seed: int, **settings) -> mmspec.vlm.output.Generated:
     return mmspec.generate(
-        narrow(), input_ids=PROMPT.expand(rows, -1), drafter=drafter_of(name), do_sample=True, top_k=0, seed=seed,
-        max_new_tokens=STEPS + 2, return_dict=True, logits_processor=LogitsProcessorList([made()]), **settings,
-    )  # fmt: skip
+        narrow(),
+        input_ids=PROMPT.expand(rows, -1),
+        drafter=drafter_of(name),
+        do_sample=True,
+        top_k=0,
+        seed=seed,
+        max_new_tokens=STEPS + 2,
+        return_dict=True,
+        logits_processor=LogitsProcessorList([made()]),
+        **settings,
+    )
 
 
 def exact_law() -> Tensor:

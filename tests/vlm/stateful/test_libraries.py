@@ -59,9 +59,12 @@ def enforcer(patterns: list[str]) -> dict:
     library = pytest.importorskip("lmformatenforcer", reason=WHY)
     texts = words()
     data = library.TokenEnforcerTokenizerData(
-        [(i, text, False) for i, text in enumerate(texts) if i > 3], lambda ids: "".join(texts[i] for i in ids), EOS,
-        False, VOCAB,
-    )  # fmt: skip
+        [(i, text, False) for i, text in enumerate(texts) if i > 3],
+        lambda ids: "".join(texts[i] for i in ids),
+        EOS,
+        False,
+        VOCAB,
+    )
     enforced = library.TokenEnforcer(data, library.RegexParser(patterns[0]))
     return dict(prefix_allowed_tokens_fn=lambda row, ids: enforced.get_allowed_tokens(ids.tolist()).allowed_tokens)
 

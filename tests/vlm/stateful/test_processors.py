@@ -141,8 +141,13 @@ def test_others_are_refused_at_the_start(made: Callable, batch: int, match: str,
     before = repr(vars(processor))
     try:
         with pytest.raises(ValueError, match=f"^logits_processor: expected .*{match}.* decode with"):
-            mmspec.generate(model, drafter=drafter_of(drafter, []), **inputs_of(batch), max_new_tokens=4,
-                            logits_processor=LogitsProcessorList([processor]))  # fmt: skip
+            mmspec.generate(
+                model,
+                drafter=drafter_of(drafter, []),
+                **inputs_of(batch),
+                max_new_tokens=4,
+                logits_processor=LogitsProcessorList([processor]),
+            )
     finally:
         handle.remove()
     assert not passes and repr(vars(processor)) == before
@@ -163,6 +168,9 @@ def test_rows_that_become_mutually_dependent_later_are_an_error() -> None:
     hidden = manners.Hidden(inputs["input_ids"].shape[1])
     with pytest.raises(ValueError, match="logits_processor: expected .*Hidden.* row"):
         mmspec.generate(
-            tiny("llama"), **inputs, max_new_tokens=30, drafter=mmspec.drafters.PromptLookup(),
+            tiny("llama"),
+            **inputs,
+            max_new_tokens=30,
+            drafter=mmspec.drafters.PromptLookup(),
             logits_processor=LogitsProcessorList([hidden]),
-        )  # fmt: skip
+        )

@@ -13,9 +13,13 @@ def prediction(n: int = 5, vocab: int = 13, width: int = 4, seed: int = 0, depth
     student = (torch.randn(n, vocab, generator=rng) * 2).requires_grad_()
     feature = (torch.randn(n, width, generator=rng) * 2).requires_grad_()
     return DraftPrediction(
-        student, torch.randn(n, vocab, generator=rng) * 2, torch.randint(vocab, (n,), generator=rng), depth, feature,
+        student,
+        torch.randn(n, vocab, generator=rng) * 2,
+        torch.randint(vocab, (n,), generator=rng),
+        depth,
+        feature,
         torch.randn(n, width, generator=rng),
-    )  # fmt: skip
+    )
 
 
 def perfect(n: int = 5) -> DraftPrediction:

@@ -30,11 +30,19 @@ from tests.vlm.tiny import prompt, tiny
 
 CLOSE = dict(atol=2e-5, rtol=1e-4)
 CONFIG = dict(
-    vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
-    num_key_value_heads=2, head_dim=16, rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-    rms_norm_eps=1e-6, layer_types=["full_attention"] * 2, block_size=6,
+    vocab_size=96,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=16,
+    rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+    rms_norm_eps=1e-6,
+    layer_types=["full_attention"] * 2,
+    block_size=6,
     dflash_config={"mask_token_id": 95, "target_layer_ids": [0, 2]},
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")

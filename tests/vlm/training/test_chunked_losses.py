@@ -71,8 +71,11 @@ def test_the_mean_is_that_of_the_terms() -> None:
     terms = [LOSSES[name] for name in ("cross_entropy", "hard_cross_entropy")]
     made = term_losses(
         lambda places: DraftPrediction(one.student[places], one.teacher[places], one.token[places], 0),
-        5, VOCAB, terms, torch.device("cpu"),
-    )  # fmt: skip
+        5,
+        VOCAB,
+        terms,
+        torch.device("cpu"),
+    )
     expected = 0.3 * terms[0](one) + 1.1 * terms[1](one)
     torch.testing.assert_close(made.mean(FACTORS[:2]), expected)
 

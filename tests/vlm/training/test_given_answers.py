@@ -24,9 +24,14 @@ TEMPLATES = {
     "strings": _TURNS % ("<{{ m.role }}>{{ m.content if m.role == 'user' else ' ' + m.content }}", "<assistant>"),
 }
 BEHIND = {
-    "vicuna": " a dog", "chatml": "a dog", "tags": "a dog", "thinking": " a dog", "blank": "a dog", "users only": " a dog",
+    "vicuna": " a dog",
+    "chatml": "a dog",
+    "tags": "a dog",
+    "thinking": " a dog",
+    "blank": "a dog",
+    "users only": " a dog",
     "strings": " a dog",
-}  # fmt: skip
+}
 ASKED = Example("k", "what?", (), "a dog")
 
 

@@ -149,8 +149,10 @@ def test_places_that_do_not_count_do_not_thin_the_mean() -> None:
 
 def test_terms_are_read_from_text() -> None:
     assert terms_of("l1:10, list_mle:0.1,cross_entropy") == (
-        (10.0, LOSSES["l1"]), (0.1, LOSSES["list_mle"]), (1.0, LOSSES["cross_entropy"]),
-    )  # fmt: skip
+        (10.0, LOSSES["l1"]),
+        (0.1, LOSSES["list_mle"]),
+        (1.0, LOSSES["cross_entropy"]),
+    )
     for text, sentence in (
         ("magic", "expected names of smooth_l1"),
         ("l1:x", "expected a positive"),

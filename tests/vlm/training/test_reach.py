@@ -32,10 +32,13 @@ from tests.vlm.training.test_trainer import teacher_batches
 
 # more depths with weights of their own than any recipe has by itself
 SIZES = {
-    "medusa": {"heads": 6}, "hydra": {"heads": 6}, "flash": {"block": 9, "latents": 3},
-    "dflash": {"num_hidden_layers": 2, "block_size": 9}, "dspark": {"num_hidden_layers": 2, "block_size": 9},
+    "medusa": {"heads": 6},
+    "hydra": {"heads": 6},
+    "flash": {"block": 9, "latents": 3},
+    "dflash": {"num_hidden_layers": 2, "block_size": 9},
+    "dspark": {"num_hidden_layers": 2, "block_size": 9},
     "xpress": {"num_hidden_layers": 2, "block_size": 9},
-}  # fmt: skip
+}
 DRAFTING = {kind: made for kind, made in drafter_classes().items() if issubclass(made, ShapedDrafter)}
 SHAPED = sorted(kind for kind, made in DRAFTING.items() if made.trainable)
 STEPS = 12
@@ -110,9 +113,13 @@ def drafted_logits(drafter: ShapedDrafter, spy: Callable[[Tensor], None]) -> Non
         if shape is tree and drafter.kind == "kangaroo":
             continue  # drafts chains only
         mmspec.generate(
-            tiny("llava"), drafter=drafter.with_shape(shape), max_new_tokens=14, do_sample=sampled, seed=0,
+            tiny("llava"),
+            drafter=drafter.with_shape(shape),
+            max_new_tokens=14,
+            do_sample=sampled,
+            seed=0,
             **prompt("llava", images),
-        )  # fmt: skip
+        )
 
 
 @pytest.mark.default_cells("dspark-published", "eagle3-equal", "hydra-equal", "medusa-equal")
@@ -155,8 +162,10 @@ def test_an_acceptance_head_is_trained_whole() -> None:
 @pytest.mark.parametrize("wrapped", (False, True))
 def test_an_objective_that_leaves_depths_untrained_is_refused(wrapped: bool, tmp_path: Path) -> None:
     shallow = Objective(((1.0, cross_entropy),), depths=2)
-    cases = [("medusa", SelectTokens(shallow, make("medusa")) if wrapped else shallow),
-             ("flash", RandomBlockLength(Glancing(shallow)) if wrapped else shallow)]  # fmt: skip
+    cases = [
+        ("medusa", SelectTokens(shallow, make("medusa")) if wrapped else shallow),
+        ("flash", RandomBlockLength(Glancing(shallow)) if wrapped else shallow),
+    ]
     for name, objective in cases:
         settings = TrainSettings(Schedule(2), objective, precision="no")
         with pytest.raises(ValueError, match="objective: expected depths of at least 3, .*, got 2; train deeper"):
@@ -167,8 +176,14 @@ def test_an_objective_that_leaves_depths_untrained_is_refused(wrapped: bool, tmp
 def test_a_published_recipe_trains_its_named_depths() -> None:
     """Three heads and one block of five where nothing else is asked for; Hydra's is Hydra++."""
     model = tiny("llava")
-    for kind, sizes, depths in (("medusa", {}, 3), ("hydra", {}, 4), ("flash", {}, 5), ("flash", {"block": 8}, 8),
-                                ("flash", {"head": "ar", "block": 1}, 1), ("medusa", {"heads": 5}, 5)):  # fmt: skip
+    for kind, sizes, depths in (
+        ("medusa", {}, 3),
+        ("hydra", {}, 4),
+        ("flash", {}, 5),
+        ("flash", {"block": 8}, 8),
+        ("flash", {"head": "ar", "block": 1}, 1),
+        ("medusa", {"heads": 5}, 5),
+    ):
         job = Job(kind, 4, sizes=tuple(sizes.items()), recipe=kind)
         drafter = new_drafter(kind, model, **job.built)
         assert job.recipe_for(drafter).objective.depths == depths

@@ -19,11 +19,13 @@ def teacher_batch(number: int, levels: bool = False, large: float = 1.0) -> VlmT
     rng = torch.Generator().manual_seed(number)
     last = torch.randn(2, 6, 4, generator=rng) * large
     return VlmTeacherBatch(
-        ids=torch.randint(50, (2, 6), generator=rng), answer=torch.rand(2, 6, generator=rng) < 0.5,
-        embeds=torch.randn(2, 6, 4, generator=rng), last=last,
+        ids=torch.randint(50, (2, 6), generator=rng),
+        answer=torch.rand(2, 6, generator=rng) < 0.5,
+        embeds=torch.randn(2, 6, 4, generator=rng),
+        last=last,
         hidden=torch.randn(2, 6, 12, generator=rng) if levels else last,
         padding=torch.rand(2, 6, generator=rng) < 0.2 if levels else None,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(("levels", "large"), [(False, 1.0), (True, 1.0), (False, 1e6)])

@@ -142,9 +142,15 @@ def test_acceptance_is_measured_on_the_way(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("mmspec.vlm.training.trainer.encode", encode)
     seen = {}
     train_drafter(
-        make("msd"), tiny("llava"), None, teacher_batches, tmp_path, settings(4, eval_every=2, eval_tokens=8), held_out=[1, 2],
+        make("msd"),
+        tiny("llava"),
+        None,
+        teacher_batches,
+        tmp_path,
+        settings(4, eval_every=2, eval_tokens=8),
+        held_out=[1, 2],
         on_step=lambda step, notes: seen.update({step: notes.get("accept_length")}),
-    )  # fmt: skip
+    )
     assert seen[1] is None and seen[3] is None and min(seen[2], seen[4]) >= 1
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines if "accept_length" in line] == [2, 4]

@@ -77,8 +77,11 @@ def test_the_processor_counts_as_many_rows_as_the_projector_makes(captioner, pro
 
 
 def test_the_chat_is_that_of_the_text_model(captioner, processor) -> None:
-    turns = [{"role": "user", "content": "List the objects."}, {"role": "assistant", "content": "I see a red star."},
-             {"role": "user", "content": [{"type": "text", "text": "Describe the image."}]}]  # fmt: skip
+    turns = [
+        {"role": "user", "content": "List the objects."},
+        {"role": "assistant", "content": "I see a red star."},
+        {"role": "user", "content": [{"type": "text", "text": "Describe the image."}]},
+    ]
     text = processor.apply_chat_template(turns, add_generation_prompt=True)
     assert text == (
         f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\nList the objects.<|im_end|>\n<|im_start|>assistant\n"

@@ -39,8 +39,15 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A weights folder with an untrained autoencoder, and the text-to-image model of the zoo."""
     folder = tmp_path_factory.mktemp("weights")
     torch.manual_seed(0)
-    small = KLConfig(embed_dim=16, ch=4, ch_mult=(1, 1, 1, 1), num_res_blocks=1, encoder_attn_resolutions=(), resolution=64,
-                     norm_groups=2)  # fmt: skip
+    small = KLConfig(
+        embed_dim=16,
+        ch=4,
+        ch_mult=(1, 1, 1, 1),
+        num_res_blocks=1,
+        encoder_attn_resolutions=(),
+        resolution=64,
+        norm_groups=2,
+    )
     write_kl(new_autoencoder(small), folder / "kl")
     (folder / "t2i").symlink_to(registry.folder_of("t2i"))
     return folder

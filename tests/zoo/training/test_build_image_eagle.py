@@ -23,8 +23,17 @@ from mmspec.zoo.training.image.build_eagle import ImageEagleRecipe, build, gener
 @pytest.fixture(scope="module")
 def pipe() -> ImagePipeline:
     torch.manual_seed(0)
-    config = GPTConfig(dim=32, n_layer=1, n_head=4, multiple_of=16, vocab_size=24, block_size=16, model_type="t2i",
-                       cls_token_num=6, caption_dim=8)  # fmt: skip
+    config = GPTConfig(
+        dim=32,
+        n_layer=1,
+        n_head=4,
+        multiple_of=16,
+        vocab_size=24,
+        block_size=16,
+        model_type="t2i",
+        cls_token_num=6,
+        caption_dim=8,
+    )
 
     def captions(texts: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
         length = torch.tensor([1 + len(text) % 6 for text in texts])

@@ -28,8 +28,9 @@ from mmspec.zoo.training.image.recipe import ImageRecipe
 from mmspec.zoo.world.image import HELD_OUT
 from mmspec.zoo.world.pixels import image_arrays, sample_image_scenes, to_pixels
 
-TINY = KLConfig(embed_dim=4, ch=8, ch_mult=(1, 1, 1, 1), num_res_blocks=1, encoder_attn_resolutions=(), resolution=64,
-                norm_groups=4)  # fmt: skip
+TINY = KLConfig(
+    embed_dim=4, ch=8, ch_mult=(1, 1, 1, 1), num_res_blocks=1, encoder_attn_resolutions=(), resolution=64, norm_groups=4
+)
 RECIPE = KlRecipe(steps=3, batch=2, warmup=1, config=TINY)
 
 

@@ -55,8 +55,7 @@ VAE = VideoVaeRecipe(
     short_batch=2,
 )
 CLIPS = (("whole", 2), ("cuts", 2), ("starts", 2))
-SMALL = {"config": build_target.video_config(1, 16, 1), "clips": CLIPS, "batch": 2, "starts": 2, "steps": 4,
-         "again": 2}  # fmt: skip
+SMALL = {"config": build_target.video_config(1, 16, 1), "clips": CLIPS, "batch": 2, "starts": 2, "steps": 4, "again": 2}
 TARGET = replace(build_target.target_recipe(), **SMALL)
 DRAFT = replace(build_draft.draft_recipe(), config=SMALL["config"], batch=2, members=4, steps=4)
 
@@ -111,8 +110,14 @@ def test_latents_of_training_clips_have_mean_0_and_deviation_1(named: Path) -> N
 @pytest.mark.whole
 def test_a_reward_is_built_from_frames_of_all_kinds(named: Path, tmp_path: Path) -> None:
     recipe = RewardRecipe(RewardSize(8, 8, 8, 1, 16, 2, 1), steps=2, batch=2, members=len(KINDS))
-    card = build_reward.build(named / "video_reward", tmp_path, mmspec.zoo.load("video"), mmspec.zoo.load("video/draft"),
-                                    recipe, measured=len(KINDS))  # fmt: skip
+    card = build_reward.build(
+        named / "video_reward",
+        tmp_path,
+        mmspec.zoo.load("video"),
+        mmspec.zoo.load("video/draft"),
+        recipe,
+        measured=len(KINDS),
+    )
     assert {"frames", "blocks", *KINDS} <= card["evaluation"].keys()
     reward = mmspec.zoo.load("video/reward")
     frames = torch.from_numpy(render_frames(sample_video_scene(0), 3)).permute(0, 3, 1, 2)

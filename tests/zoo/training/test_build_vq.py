@@ -12,8 +12,15 @@ from safetensors.torch import load_file
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
 from mmspec.zoo.training.image.build_vq import VqRecipe, batch_arrays, build, restart_codes
 
-TINY_VQ = VQConfig(codebook_size=64, encoder_ch_mult=(1, 1, 1), decoder_ch_mult=(1, 1, 1), z_channels=8, ch=8,
-                   num_res_blocks=1, norm_groups=2)  # fmt: skip
+TINY_VQ = VQConfig(
+    codebook_size=64,
+    encoder_ch_mult=(1, 1, 1),
+    decoder_ch_mult=(1, 1, 1),
+    z_channels=8,
+    ch=8,
+    num_res_blocks=1,
+    norm_groups=2,
+)
 
 
 @pytest.mark.whole

@@ -13,8 +13,16 @@ from mmspec.zoo.training.continuous import recipe
 from mmspec.zoo.training.continuous.recipe import encode_images
 from mmspec.zoo.training.training_sets import ImageLatents, fingerprint
 
-SIZES = KLConfig(embed_dim=3, ch=4, ch_mult=(1, 1), num_res_blocks=1, encoder_attn_resolutions=(), resolution=8,
-                 norm_groups=2, scale=0.5)  # fmt: skip
+SIZES = KLConfig(
+    embed_dim=3,
+    ch=4,
+    ch_mult=(1, 1),
+    num_res_blocks=1,
+    encoder_attn_resolutions=(),
+    resolution=8,
+    norm_groups=2,
+    scale=0.5,
+)
 
 
 def autoencoder(seed: int = 0) -> torch.nn.Module:

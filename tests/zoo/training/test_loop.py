@@ -121,8 +121,9 @@ def test_a_stopped_training_command_reports_one_error(tmp_path):
     kept = load_state(tmp_path / "state.safetensors", layer)
     first, last = said.splitlines()
     assert first == "Stopping after this step; a second signal stops at once."
-    assert last == (f"Stopped: step {kept} of 10000000 is kept in {tmp_path}/state.safetensors; go on with: "
-                    f"mmspec {tmp_path}")  # fmt: skip
+    assert last == (
+        f"Stopped: step {kept} of 10000000 is kept in {tmp_path}/state.safetensors; go on with: mmspec {tmp_path}"
+    )
 
 
 def _stop_at(loss_of, last):

@@ -93,5 +93,7 @@ def test_the_loss_of_the_heads_is_added_to_the_flow_loss(kind: str) -> None:
     assert heard[0] > plain[0] + 0.5 * 5 and set(heard[1]) - set(plain[1]) == {"looks"}
     heard[0].backward()
     assert reader.look.weight.grad.abs().sum() > 0
-    assert torch.equal(block_loss(wan, clips, starts, RECIPE, encode, 2, reader=reader)[0],
-                       block_loss(wan, clips, starts, RECIPE, encode, 2)[0])  # fmt: skip
+    assert torch.equal(
+        block_loss(wan, clips, starts, RECIPE, encode, 2, reader=reader)[0],
+        block_loss(wan, clips, starts, RECIPE, encode, 2)[0],
+    )

@@ -43,8 +43,10 @@ def test_differences_in_space_count_too() -> None:
 
 
 def test_objects_are_marked_in_clips_that_begin_later_and_cut() -> None:
-    scene, other = (next(one for one in map(sample_video_scene, range(seed, seed + 50)) if len(one.movers) == 1)
-                    for seed in (0, 100))  # fmt: skip
+    scene, other = (
+        next(one for one in map(sample_video_scene, range(seed, seed + 50)) if len(one.movers) == 1)
+        for seed in (0, 100)
+    )
     clip = Clip(scene, first=3, then=other, cut=4)
     filled, pixels = clip_filled([clip], 6)[0, 0], clip_pixels([clip], 6)[0]
     for frame, (shown, at) in enumerate([(scene, 3), (scene, 4), (scene, 5), (scene, 6), (other, 0), (other, 1)]):

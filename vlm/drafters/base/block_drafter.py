@@ -148,15 +148,21 @@ class BlockDrafter(BlockVocabulary):
         super().check(parts)
         config, tapped = self.config, max(self.config.taps)
         if config.tapped != parts.hidden_size:
-            raise ValueError(f"drafter: expected target_hidden_size {parts.hidden_size} as in the target, got "
-                             f"{config.tapped}; train a drafter for this target")  # fmt: skip
+            raise ValueError(
+                f"drafter: expected target_hidden_size {parts.hidden_size} as in the target, got "
+                f"{config.tapped}; train a drafter for this target"
+            )
         if tapped >= parts.layers:
-            raise ValueError(f"taps: expected layers 0 to {parts.layers - 1} of the target, got {tapped}; train a drafter "
-                             "for this target")  # fmt: skip
+            raise ValueError(
+                f"taps: expected layers 0 to {parts.layers - 1} of the target, got {tapped}; train a drafter "
+                "for this target"
+            )
         rows = parts.embed.weight.shape[0]
         if config.mask_token_id >= rows:
-            raise ValueError(f"mask_token_id: expected a row of the target's embedding, 0 to {rows - 1}, got "
-                             f"{config.mask_token_id}; train a drafter for this target")  # fmt: skip
+            raise ValueError(
+                f"mask_token_id: expected a row of the target's embedding, 0 to {rows - 1}, got "
+                f"{config.mask_token_id}; train a drafter for this target"
+            )
 
 
 class BlockDrafterState(FeatureState):

@@ -16,8 +16,10 @@ def attention_parts(model: nn.Module) -> Parts:
     """Return the parts of a draft model; layers with recurrent states are refused, since they cannot drop tokens."""
     parts = take_apart(unwrapped(model))
     if parts.plan.stateful:
-        raise ValueError(f"model: expected a draft model whose cache can drop rejected tokens, got the recurrent "
-                         f"{type(parts.model).__name__}; use a model with attention layers alone")  # fmt: skip
+        raise ValueError(
+            f"model: expected a draft model whose cache can drop rejected tokens, got the recurrent "
+            f"{type(parts.model).__name__}; use a model with attention layers alone"
+        )
     return parts
 
 
@@ -25,22 +27,28 @@ def check_fits(small: Parts, target: TextTarget) -> None:
     """Refuse a draft model with another vocabulary, class or device than the target."""
     large, device = target.parts, small.device
     if small.vocab_size > large.vocab_size:
-        raise ValueError(f"model: expected the target's vocabulary of {large.vocab_size}, got {small.vocab_size}; "
-                         "draft with a model of the same tokenizer")  # fmt: skip
+        raise ValueError(
+            f"model: expected the target's vocabulary of {large.vocab_size}, got {small.vocab_size}; "
+            "draft with a model of the same tokenizer"
+        )
     if device != target.device:
         raise ValueError(f"model: expected it on {target.device} with the target, got {device}; move it there")
     alike = type(small.model) is type(large.model) and small.placeholders == large.placeholders
     if small.placeholders and not alike:
-        raise ValueError(f"model: expected a {type(large.model).__name__} with the target's placeholder ids or a "
-                         f"text-only model, got a {type(small.model).__name__}; both read the same prompt")  # fmt: skip
+        raise ValueError(
+            f"model: expected a {type(large.model).__name__} with the target's placeholder ids or a "
+            f"text-only model, got a {type(small.model).__name__}; both read the same prompt"
+        )
 
 
 def prompt_for(parts: Parts, target: TextTarget) -> tuple[Tensor, dict]:
     """Return the prompt of a request for a draft model: ids [B, P], and the other arguments of its first pass."""
     if parts.placeholders:
         if target.inputs is None:
-            raise ValueError("model: expected the pictures of the prompt for a vision-language drafter, got none; call "
-                             "mmspec.generate or pass mmspec.decode to model.generate itself")  # fmt: skip
+            raise ValueError(
+                "model: expected the pictures of the prompt for a vision-language drafter, got none; call "
+                "mmspec.generate or pass mmspec.decode to model.generate itself"
+            )
         return prepare_inputs(parts.model, target.inputs)
     rows = [row or [0] for row in text_rows(target, parts.vocab_size)]
     longest = max(map(len, rows))

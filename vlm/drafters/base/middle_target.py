@@ -28,8 +28,15 @@ class MiddleTarget(TextTarget):
         # other processors have a state along the path; the target alone applies them
         known = LogitsProcessorList(p for p in outer.processors.all if type(p) in CONTEXT_FREE + ROW_FREE)
         super().__init__(
-            parts, ids, known, StoppingCriteriaList(), greedy=outer.greedy, pad=0, model_kwargs=kwargs, inputs=outer.inputs
-        )  # fmt: skip
+            parts,
+            ids,
+            known,
+            StoppingCriteriaList(),
+            greedy=outer.greedy,
+            pad=0,
+            model_kwargs=kwargs,
+            inputs=outer.inputs,
+        )
         self.outer, self.pads = outer, False
         self.passes, self.lead, self._led = 1, 0, 0
         self.limits: list[int] = []

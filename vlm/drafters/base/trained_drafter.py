@@ -57,8 +57,10 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         if most is None or isinstance(shape, Chain) or shape.longest <= most:
             return shape  # requests end chains themselves, so length controls keep their settings
         if isinstance(shape, StaticTree):
-            raise ValueError(f"shape: expected a static tree of at most {most} levels, as many as {self.name} drafts, got "
-                             f"{shape.longest}; cut the tree or train a drafter with more levels")  # fmt: skip
+            raise ValueError(
+                f"shape: expected a static tree of at most {most} levels, as many as {self.name} drafts, got "
+                f"{shape.longest}; cut the tree or train a drafter with more levels"
+            )
         return shape.cut(most)
 
     def open(self, target: object) -> object:

@@ -48,8 +48,10 @@ class Eagle3Config:
                 f"draft_vocab_size: expected 0 to vocab_size {self.vocab_size}, got {self.draft_vocab_size}"
             )
         if self.num_hidden_layers < 1 or len(self.windows) != self.num_hidden_layers:
-            raise ValueError(f"windows: expected a window for each of at least 1 layer, got {self.windows} for "
-                             f"{self.num_hidden_layers}")  # fmt: skip
+            raise ValueError(
+                f"windows: expected a window for each of at least 1 layer, got {self.windows} for "
+                f"{self.num_hidden_layers}"
+            )
         if self.norm_before_fc and self.fc_norm:
             raise ValueError("norm_before_fc: expected it or fc_norm, got both; leave one out")
         if self.tapped != self.hidden_size and (self.tied_head or not self.own_embedding):

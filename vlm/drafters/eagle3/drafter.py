@@ -36,10 +36,17 @@ MOST_DRAFT_TOKENS = 32000  # the public drafters' reduced vocabulary
 
 
 @method(
-    "eagle3", domain="vlm", kind="drafter", title="EAGLE-3", exact=True, needs=("weights",), takes=shape_of, order=6,
+    "eagle3",
+    domain="vlm",
+    kind="drafter",
+    title="EAGLE-3",
+    exact=True,
+    needs=("weights",),
+    takes=shape_of,
+    order=6,
     about="a layer over three levels of the target's states",
     paper="EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test",
-)  # fmt: skip
+)
 class Eagle3(FeatureDrafter):
     """Drafts from low, middle and high states of the target. Exact in every shape.
 
@@ -187,8 +194,10 @@ class Eagle3(FeatureDrafter):
         B, R]: the state behind a token and the next token's embedding stand at the first token's position."""
         width = self.fc.in_features
         if view.hidden.shape[-1] != width:
-            raise ValueError(f"hidden: expected the states of levels {self.levels} side by side, width {width}, got width "
-                             f"{view.hidden.shape[-1]}; ask the target for the drafter's `levels`")  # fmt: skip
+            raise ValueError(
+                f"hidden: expected the states of levels {self.levels} side by side, width {width}, got width "
+                f"{view.hidden.shape[-1]}; ask the target for the drafter's `levels`"
+            )
         slots = FeatureDrafter.read(self, view)
         if axes := len(self.config.rope_scaling.get("mrope_section", ())):
             if view.place is None:

@@ -124,19 +124,25 @@ def eagle3_fields(state: dict[str, Tensor], config: dict[str, Any]) -> dict[str,
             "file was made with"
         )
     tapped = config.get("target_hidden_size", fields["hidden_size"])
-    return fields | rotary | {
-        "draft_vocab_size": drafted,
-        "target_hidden_size": tapped if tapped != fields["hidden_size"] else 0,
-        "tied_head": head is None,
-        "norm_before_residual": bool(config.get("norm_before_residual")),
-        "num_hidden_layers": count,
-        "windows": windows,
-        "qk_norm": kind == "qwen3" if flat is None else "self_attn.q_norm.weight" in flat,
-        "attention_bias": bool(layer.get("attention_bias")) if flat is None else "self_attn.o_proj.bias" in flat,
-        "mlp_bias": bool(layer.get("mlp_bias")) and kind != "qwen3" if flat is None else "mlp.down_proj.bias" in flat,
-        "norm_output": output,
-        **{name: bool(config.get(name)) for name in ("norm_before_fc", "fc_norm")},
-    }  # fmt: skip
+    return (
+        fields
+        | rotary
+        | {
+            "draft_vocab_size": drafted,
+            "target_hidden_size": tapped if tapped != fields["hidden_size"] else 0,
+            "tied_head": head is None,
+            "norm_before_residual": bool(config.get("norm_before_residual")),
+            "num_hidden_layers": count,
+            "windows": windows,
+            "qk_norm": kind == "qwen3" if flat is None else "self_attn.q_norm.weight" in flat,
+            "attention_bias": bool(layer.get("attention_bias")) if flat is None else "self_attn.o_proj.bias" in flat,
+            "mlp_bias": bool(layer.get("mlp_bias")) and kind != "qwen3"
+            if flat is None
+            else "mlp.down_proj.bias" in flat,
+            "norm_output": output,
+            **{name: bool(config.get(name)) for name in ("norm_before_fc", "fc_norm")},
+        }
+    )
 
 
 def _head_width(state: dict[str, Tensor], layer: dict[str, Any], first: str) -> dict[str, int]:
@@ -237,6 +243,8 @@ def published_levels(state: dict[str, Tensor], config: dict[str, Any], target: n
             "target that fc.weight joins, got none; give the config the file was made with"
         )
     if target is None:
-        raise ValueError("config: expected eagle_aux_hidden_state_layer_ids, or a target whose usual levels are read, got "
-                         "neither; pass the target")  # fmt: skip
+        raise ValueError(
+            "config: expected eagle_aux_hidden_state_layer_ids, or a target whose usual levels are read, got "
+            "neither; pass the target"
+        )
     return levels_of(take_apart(target).layers)

@@ -58,10 +58,17 @@ class FlashConfig(FeatureConfig):
 
 
 @method(
-    "flash", domain="vlm", kind="drafter", title="FLASH", exact=True, needs=("weights",), takes=shape_of, order=4,
+    "flash",
+    domain="vlm",
+    kind="drafter",
+    title="FLASH",
+    exact=True,
+    needs=("weights",),
+    takes=shape_of,
+    order=4,
     about="several tokens a pass over compressed pictures",
     paper="FLASH: Latent-Aware Semi-Autoregressive Speculative Decoding for Multimodal Tasks",
-)  # fmt: skip
+)
 class Flash(FeatureDrafter):
     """Drafts from pooled pictures, k tokens per pass. Exact in every shape.
 
@@ -163,8 +170,11 @@ class Flash(FeatureDrafter):
                 if fields["bias"]
                 else {"fc.weight": ("fc.weight",)}
             )
-            names |= {f"{own}.{x}": tuple(f"{name}.{x}" for name in group) for own, group in _HEAD.items()
-                      for x in ("weight", "bias")}  # fmt: skip
+            names |= {
+                f"{own}.{x}": tuple(f"{name}.{x}" for name in group)
+                for own, group in _HEAD.items()
+                for x in ("weight", "bias")
+            }
             if "fc.weight" not in state:
                 state["fc.weight"] = torch.cat([torch.zeros(width, width), torch.eye(width)], 1)
                 state["fc.bias"] = torch.zeros(width)

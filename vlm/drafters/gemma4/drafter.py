@@ -45,23 +45,39 @@ class Gemma4AssistantConfig:
         object.__setattr__(self, "layer_types", tuple(self.layer_types))
         if not self.layer_types or set(self.layer_types) - {FULL, SLIDING}:
             raise ValueError(f"layer_types: expected {FULL} or {SLIDING} for every layer, got {self.layer_types}")
-        sizes = (self.hidden_size, self.backbone_hidden_size, self.vocab_size, self.intermediate_size,
-                 self.num_attention_heads, self.head_dim, self.global_head_dim, self.sliding_window)  # fmt: skip
+        sizes = (
+            self.hidden_size,
+            self.backbone_hidden_size,
+            self.vocab_size,
+            self.intermediate_size,
+            self.num_attention_heads,
+            self.head_dim,
+            self.global_head_dim,
+            self.sliding_window,
+        )
         if min(sizes) < 1 or self.head_dim % 2 or self.global_head_dim % 2:
             raise ValueError(f"expected positive sizes and even sizes of heads, got {self}")
         if self.clusters and (self.vocab_size % self.clusters or not 1 <= self.clusters_read <= self.clusters):
-            raise ValueError(f"clusters: expected a divisor of vocab_size {self.vocab_size} and at most as many read, got "
-                             f"{self.clusters} and {self.clusters_read}")  # fmt: skip
+            raise ValueError(
+                f"clusters: expected a divisor of vocab_size {self.vocab_size} and at most as many read, got "
+                f"{self.clusters} and {self.clusters_read}"
+            )
 
     def dim(self, kind: str) -> int:
         return self.head_dim if kind == SLIDING else self.global_head_dim
 
 
 @method(
-    "gemma4_assistant", domain="vlm", kind="drafter", title="Gemma 4 assistant", exact=True, needs=("weights",),
-    takes=shape_of, order=14,
+    "gemma4_assistant",
+    domain="vlm",
+    kind="drafter",
+    title="Gemma 4 assistant",
+    exact=True,
+    needs=("weights",),
+    takes=shape_of,
+    order=14,
     about="layers that read the target's own keys and values",
-)  # fmt: skip
+)
 class Gemma4Assistant(ShapedDrafter):
     """Drafts token by token from [embedding of the last token ; state], with the target's own cache. Exact.
 
@@ -136,8 +152,10 @@ class Gemma4Assistant(ShapedDrafter):
     def check(self, parts: Parts) -> None:
         self.check_sizes(parts, "backbone_hidden_size", "use the target's own assistant")
         if missing := sorted(set(self.config.layer_types) - set(self.sources(parts))):
-            raise ValueError(f"layer_types: expected a target with layers of {' and '.join(missing)} that keep keys, "
-                             f"got {type(parts.model).__name__}; use the target's own assistant")  # fmt: skip
+            raise ValueError(
+                f"layer_types: expected a target with layers of {' and '.join(missing)} that keep keys, "
+                f"got {type(parts.model).__name__}; use the target's own assistant"
+            )
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:

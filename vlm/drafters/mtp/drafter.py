@@ -42,10 +42,17 @@ class MtpConfig:
 
 
 @method(
-    "mtp", domain="vlm", kind="drafter", title="MTP layer", exact=True, needs=("weights",), takes=shape_of, order=13,
+    "mtp",
+    domain="vlm",
+    kind="drafter",
+    title="MTP layer",
+    exact=True,
+    needs=("weights",),
+    takes=shape_of,
+    order=13,
     about="one more layer of the target's own class",
     paper="DeepSeek-V3 Technical Report",
-)  # fmt: skip
+)
 class Mtp(ShapedDrafter):
     """An additional decoder layer of the target's class, from the target's own checkpoint. Exact in every shape.
 
@@ -107,8 +114,10 @@ class Mtp(ShapedDrafter):
 
     def save_pretrained(self, folder: str | Path, *, dtype: object = None) -> None:
         """Refuse to save: the weights belong to the checkpoint."""
-        raise ValueError("mtp: expected a drafter with files of its own, got layers of the target's checkpoint; load them "
-                         "from there again")  # fmt: skip
+        raise ValueError(
+            "mtp: expected a drafter with files of its own, got layers of the target's checkpoint; load them "
+            "from there again"
+        )
 
     def save_for(self, target: nn.Module, folder: str | Path, dtype: object) -> None:
         """Write the layer as a checkpoint of the target's class stores it, see `write_mtp`."""

@@ -49,8 +49,10 @@ def write_mtp(drafter: nn.Module, target: nn.Module, folder: str | Path, dtype: 
     """Write a layer as a checkpoint of the target's class stores it, for `load_drafter` with that target. `dtype` None
     is that of the layer. No checkpoint's layer reads states in front of the final norm, so this is refused."""
     if not drafter.config.normed:
-        raise ValueError("drafter: expected a layer that reads states behind the final norm, as in checkpoints, got a layer "
-                         "that reads them in front of it; train a layer with normed=True")  # fmt: skip
+        raise ValueError(
+            "drafter: expected a layer that reads states behind the final norm, as in checkpoints, got a layer "
+            "that reads them in front of it; train a layer with normed=True"
+        )
     theirs = {ours: name for name, ours in _QWEN.items()}
     tensors = {}
     for name, value in drafter.state_dict().items():
@@ -82,8 +84,10 @@ def mtp_tensors(state: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
             stacks.setdefault((name[: match.start()], int(match["layer"])), {})[match["name"]] = value
     behind = [tensors for tensors in stacks.values() if "eh_proj.weight" in tensors]  # vision towers have none
     if not under and not behind and not folder:
-        raise ValueError("sd: expected the checkpoint's MTP layer, named mtp.*, mtp_layers.* or layers.N.eh_proj, got none; "
-                         "it has none, or these are the tensors of a loaded model, which leaves them out")  # fmt: skip
+        raise ValueError(
+            "sd: expected the checkpoint's MTP layer, named mtp.*, mtp_layers.* or layers.N.eh_proj, got none; "
+            "it has none, or these are the tensors of a loaded model, which leaves them out"
+        )
     inside = {match["layer"] for name in under if (match := _LAYER.search(name))} | {layer for layer, _ in folder}
     count = len(inside) or len(behind)
     if count > 1:
@@ -97,14 +101,18 @@ def mtp_tensors(state: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
 def check_layer_config(config: Mapping[str, Any], target: nn.Module) -> None:
     """Refuse the config of a folder of `speculators` with several layers, or another class or size than the target's."""
     if config.get("num_nextn_predict_layers", 1) != 1:
-        raise ValueError(f"num_nextn_predict_layers: expected one MTP layer, which is used again at every depth, got "
-                         f"{config['num_nextn_predict_layers']}")  # fmt: skip
+        raise ValueError(
+            f"num_nextn_predict_layers: expected one MTP layer, which is used again at every depth, got "
+            f"{config['num_nextn_predict_layers']}"
+        )
     layer, text = config["transformer_layer_config"], target.config.get_text_config(decoder=True)
     for name in _OF_A_LAYER:
         value, own = layer.get(name), getattr(text, name, None)
         if None not in (value, own) and value != own:
-            raise ValueError(f"transformer_layer_config: expected {name} {own!r} as in the target, got {value!r}; load the "
-                             "layer of this target")  # fmt: skip
+            raise ValueError(
+                f"transformer_layer_config: expected {name} {own!r} as in the target, got {value!r}; load the "
+                "layer of this target"
+            )
 
 
 def _own_name(name: str, of_layer: bool) -> str:

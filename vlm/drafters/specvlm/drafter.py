@@ -67,10 +67,17 @@ class SpecVlmConfig(FeatureConfig):
 
 
 @method(
-    "specvlm", domain="vlm", kind="drafter", title="SpecVLM", exact=True, needs=("weights",), takes=shape_of, order=5,
+    "specvlm",
+    domain="vlm",
+    kind="drafter",
+    title="SpecVLM",
+    exact=True,
+    needs=("weights",),
+    takes=shape_of,
+    order=5,
     about="a layer over the target's hidden states; pictures compressed in a learned way",
     paper="SpecVLM: Fast Speculative Decoding in Vision-Language Models",
-)  # fmt: skip
+)
 class SpecVlm(FeatureDrafter):
     """EAGLE-2's drafter with a norm in front of its layer and an elastic compressor of pictures. Exact in every shape.
 

@@ -20,8 +20,19 @@ NO_CLASS = -1
 
 def car_config(width: int, depth: int, heads: int, head_depth: int, head_width: int) -> CausalConfig:
     """Return a config of 64 tokens of 16 channels and 64 classes, whose head has a scale for every step."""
-    return CausalConfig(grid=8, token_dim=16, width=width, depth=depth, heads=heads, class_num=CLASSES, head="sde",
-                        head_depth=head_depth, head_width=head_width, head_steps=20, span=1.0)  # fmt: skip
+    return CausalConfig(
+        grid=8,
+        token_dim=16,
+        width=width,
+        depth=depth,
+        heads=heads,
+        class_num=CLASSES,
+        head="sde",
+        head_depth=head_depth,
+        head_width=head_width,
+        head_steps=20,
+        span=1.0,
+    )
 
 
 def target_recipe(steps: int = 6000) -> LatentRecipe:
@@ -49,9 +60,16 @@ def train_car(
 
 
 def build(
-    out: Path, work: Path, kl: Path, judge: ObjectDetector, recipe: LatentRecipe, *, resume: bool = True,
-    device: str = "cpu", measured: int = 256,
-) -> dict[str, Any]:  # fmt: skip
+    out: Path,
+    work: Path,
+    kl: Path,
+    judge: ObjectDetector,
+    recipe: LatentRecipe,
+    *,
+    resume: bool = True,
+    device: str = "cpu",
+    measured: int = 256,
+) -> dict[str, Any]:
     """Train a model in `work/NAME` on latents in `work/latents`, and write fp16 weights with a card."""
     latents = latent_set(read_kl(kl).to(device), work, "classes", recipe.pictures)
     model, figures = train_car(recipe, latents, work / recipe.folder, resume, device)

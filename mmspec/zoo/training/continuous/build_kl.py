@@ -28,8 +28,15 @@ FIRST_SEED = 5 << 28
 
 def kl_config() -> KLConfig:
     """Return the sizes: pictures of 64x64 as 8x8 cells of 16 channels, with attention in both middle blocks only."""
-    return KLConfig(embed_dim=16, ch=32, ch_mult=(1, 1, 2, 2), num_res_blocks=1, encoder_attn_resolutions=(),
-                    resolution=IMAGE_SCENE_SIDE, norm_groups=8)  # fmt: skip
+    return KLConfig(
+        embed_dim=16,
+        ch=32,
+        ch_mult=(1, 1, 2, 2),
+        num_res_blocks=1,
+        encoder_attn_resolutions=(),
+        resolution=IMAGE_SCENE_SIDE,
+        norm_groups=8,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +139,15 @@ def evaluate_kl(model: AutoencoderKL, judge: ObjectDetector, count: int = 1000, 
 
 
 def build(
-    out: Path, work: Path, judge: ObjectDetector, recipe: KlRecipe = KlRecipe(), *, resume: bool = True,
-    device: str = "cpu", measured: int = 1000,
-) -> dict[str, Any]:  # fmt: skip
+    out: Path,
+    work: Path,
+    judge: ObjectDetector,
+    recipe: KlRecipe = KlRecipe(),
+    *,
+    resume: bool = True,
+    device: str = "cpu",
+    measured: int = 1000,
+) -> dict[str, Any]:
     """Train the autoencoder in `work/kl`, and write fp16 weights with a card. At most 512 training pictures give the
     scale of unit variance in the config."""
     model = new_model(recipe)

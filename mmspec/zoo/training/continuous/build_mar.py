@@ -36,11 +36,23 @@ MOST_WEIGHT = 50.0  # bound of a noise error's weight; without it a small model 
 
 def mar_config(width: int, depth: int, heads: int, head_depth: int, head_width: int) -> MARConfig:
     """Return a config of 64 tokens of 16 channels, 64 classes, and a buffer for the features of a prompt."""
-    sides = {f"{part}_{name}": value for part in ("encoder", "decoder")
-             for name, value in (("embed_dim", width), ("depth", depth), ("num_heads", heads))}  # fmt: skip
-    return MARConfig(img_size=IMAGE_SCENE_SIDE, vae_stride=8, vae_embed_dim=16, class_num=CLASSES, buffer_size=LONGEST,
-                     caption_dim=WIDTH, diffloss_d=head_depth, diffloss_w=head_width, num_sampling_steps="ddim50",
-                     **sides)  # fmt: skip
+    sides = {
+        f"{part}_{name}": value
+        for part in ("encoder", "decoder")
+        for name, value in (("embed_dim", width), ("depth", depth), ("num_heads", heads))
+    }
+    return MARConfig(
+        img_size=IMAGE_SCENE_SIDE,
+        vae_stride=8,
+        vae_embed_dim=16,
+        class_num=CLASSES,
+        buffer_size=LONGEST,
+        caption_dim=WIDTH,
+        diffloss_d=head_depth,
+        diffloss_w=head_width,
+        num_sampling_steps="ddim50",
+        **sides,
+    )
 
 
 def target_recipe(steps: int = 18_000, again: int = 8000) -> LatentRecipe:
@@ -93,9 +105,13 @@ def places(grid: int, width: int) -> Tensor:
 
 
 def train_mar(
-    recipe: LatentRecipe, latents: dict[str, ImageLatents], captions: Encode, folder: Path, resume: bool = True,
+    recipe: LatentRecipe,
+    latents: dict[str, ImageLatents],
+    captions: Encode,
+    folder: Path,
+    resume: bool = True,
     device: str = "cpu",
-) -> tuple[MAR, dict[str, float]]:  # fmt: skip
+) -> tuple[MAR, dict[str, float]]:
     """Train a model on the sets "classes" and "prompts"; see `turn`."""
 
     def loss(model: MAR, step: int) -> tuple[Tensor, dict[str, float]]:
@@ -116,9 +132,17 @@ def train_mar(
 
 
 def build(
-    out: Path, work: Path, kl: Path, whole: Path, judge: ObjectDetector, recipe: LatentRecipe, *,
-    resume: bool = True, device: str = "cpu", measured: int = 256,
-) -> dict[str, Any]:  # fmt: skip
+    out: Path,
+    work: Path,
+    kl: Path,
+    whole: Path,
+    judge: ObjectDetector,
+    recipe: LatentRecipe,
+    *,
+    resume: bool = True,
+    device: str = "cpu",
+    measured: int = 256,
+) -> dict[str, Any]:
     """Train a model in `work/NAME` on latents in `work/latents`, and write fp16 weights with a card."""
     vae = read_kl(kl).to(device)
     latents = {kind: latent_set(vae, work, kind, recipe.pictures) for kind in KINDS}

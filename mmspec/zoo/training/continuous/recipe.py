@@ -128,12 +128,18 @@ def prompt_recognition(draw: Draw, judge: ObjectDetector, count: int = 256, batc
 
 
 def _shares(
-    draw: Draw, judge: ObjectDetector, prompts: Sequence[Any], names: Sequence[str], real: Sequence[ImageScene],
+    draw: Draw,
+    judge: ObjectDetector,
+    prompts: Sequence[Any],
+    names: Sequence[str],
+    real: Sequence[ImageScene],
     batch: int,
-) -> dict[str, float]:  # fmt: skip
+) -> dict[str, float]:
     drawn: list[Image.Image] = []
     for first in range(0, len(prompts), batch):
         part = prompts[first : first + batch]
         drawn += draw(part, [(RECOGNITION_SEED + first + i) & (2**31 - 1) for i in range(len(part))])
-    return {"recognised": round(judge.agreement(drawn, names), 4),
-            "recognised_real": round(judge.agreement(torch.from_numpy(image_arrays(real)), names), 4)}  # fmt: skip
+    return {
+        "recognised": round(judge.agreement(drawn, names), 4),
+        "recognised_real": round(judge.agreement(torch.from_numpy(image_arrays(real)), names), 4),
+    }

@@ -105,6 +105,12 @@ def build(
     drafter, figures = train_image_eagle(recipe, pipe, codes, work / recipe.folder, resume)
     drafter.save_pretrained(out, dtype=torch.float16)
     data = "codes of images of the zoo's own text-to-image model and of pictures of the procedural world"
-    facts = {"target": "t2i", "images": recipe.images, "steps": recipe.steps, "batch": recipe.batch,
-             "training": rounded(figures), "evaluation": measure(pipe, drafter)}  # fmt: skip
+    facts = {
+        "target": "t2i",
+        "images": recipe.images,
+        "steps": recipe.steps,
+        "batch": recipe.batch,
+        "training": rounded(figures),
+        "evaluation": measure(pipe, drafter),
+    }
     return write_card(out, recipe.name, drafter, data, **facts)

@@ -95,9 +95,15 @@ def condition_of(
 
 
 def train_llamagen(
-    recipe: GptRecipe, vq: VQModel, encode: Encode | None, folder: Path, resume: bool = True, device: str = "cpu",
-    projection: nn.Module | None = None, workers: int = 0,
-) -> tuple[Transformer, dict[str, float]]:  # fmt: skip
+    recipe: GptRecipe,
+    vq: VQModel,
+    encode: Encode | None,
+    folder: Path,
+    resume: bool = True,
+    device: str = "cpu",
+    projection: nn.Module | None = None,
+    workers: int = 0,
+) -> tuple[Transformer, dict[str, float]]:
     """Train on pictures that are rendered and tokenised on the fly, `workers` ahead (see `prefetched`). The last loss
     is that of the codes alone, equally weighted."""
     model, vq = recipe.new_model(projection).to(device), vq.to(device)
@@ -145,22 +151,49 @@ def held_out(
 
 def t2i_recipe(steps: int = 6000) -> GptRecipe:
     """256 codes, prompts as features of the caption encoder."""
-    config = GPTConfig(dim=192, n_layer=8, n_head=6, multiple_of=64, vocab_size=1024, block_size=256, model_type="t2i",
-                       cls_token_num=LONGEST, caption_dim=WIDTH)  # fmt: skip
+    config = GPTConfig(
+        dim=192,
+        n_layer=8,
+        n_head=6,
+        multiple_of=64,
+        vocab_size=1024,
+        block_size=256,
+        model_type="t2i",
+        cls_token_num=LONGEST,
+        caption_dim=WIDTH,
+    )
     return GptRecipe("t2i", config, steps, choices=3)
 
 
 def c2i_recipe(steps: int = 4500) -> GptRecipe:
     """64 classes of shape and color."""
-    config = GPTConfig(dim=128, n_layer=6, n_head=4, multiple_of=64, vocab_size=1024, block_size=256, model_type="c2i",
-                       cls_token_num=1, num_classes=CLASSES)  # fmt: skip
+    config = GPTConfig(
+        dim=128,
+        n_layer=6,
+        n_head=4,
+        multiple_of=64,
+        vocab_size=1024,
+        block_size=256,
+        model_type="c2i",
+        cls_token_num=1,
+        num_classes=CLASSES,
+    )
     return GptRecipe("c2i", config, steps)
 
 
 def low_recipe(steps: int = 3000) -> GptRecipe:
     """The drafter of MuLo-SD: text to a picture of half the side, in the same codes."""
-    config = GPTConfig(dim=128, n_layer=6, n_head=4, multiple_of=64, vocab_size=1024, block_size=64, model_type="t2i",
-                       cls_token_num=LONGEST, caption_dim=WIDTH)  # fmt: skip
+    config = GPTConfig(
+        dim=128,
+        n_layer=6,
+        n_head=4,
+        multiple_of=64,
+        vocab_size=1024,
+        block_size=64,
+        model_type="t2i",
+        cls_token_num=LONGEST,
+        caption_dim=WIDTH,
+    )
     return GptRecipe("t2i/low", config, steps, batch=32, low=True, choices=2)
 
 

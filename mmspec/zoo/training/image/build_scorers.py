@@ -20,8 +20,16 @@ from mmspec.zoo.world.image import HELD_OUT, ImageScene, image_prompt
 from mmspec.zoo.world.pixels import augment, image_arrays, sample_image_scenes, to_pixels
 from mmspec.zoo.world.scene import COLORS
 
-CLIP_RECIPE = ImageRecipe("clip", steps=800, lr=2e-3, batch=128, warmup=80, weight_decay=0.05, first=1 << 28,
-                          data=f"pictures and prompts of mmspec.zoo.world, {DAMAGED}")  # fmt: skip
+CLIP_RECIPE = ImageRecipe(
+    "clip",
+    steps=800,
+    lr=2e-3,
+    batch=128,
+    warmup=80,
+    weight_decay=0.05,
+    first=1 << 28,
+    data=f"pictures and prompts of mmspec.zoo.world, {DAMAGED}",
+)
 NORM_BATCHES = 16  # batches for the statistics of the norms after training
 
 
@@ -100,9 +108,15 @@ def evaluate_clip(clip: ImageClip, batches: int = 30, batch: int = 32) -> dict[s
 
 
 def build_clip(
-    out: Path, work: Path, recipe: ImageRecipe = CLIP_RECIPE, *, size: ClipSize | None = None, resume: bool = True,
-    device: str = "cpu", measured: int = 30,
-) -> dict[str, Any]:  # fmt: skip
+    out: Path,
+    work: Path,
+    recipe: ImageRecipe = CLIP_RECIPE,
+    *,
+    size: ClipSize | None = None,
+    resume: bool = True,
+    device: str = "cpu",
+    measured: int = 30,
+) -> dict[str, Any]:
     """Train CLIP in `work/clip`, and write fp16 weights with a card of `measured` batches of 32 held-out pictures."""
     size = size or ClipSize()
     clip = new_clip(size, recipe.seed)
@@ -148,9 +162,12 @@ def detector_loss(logits: Tensor, pictures: list[ImageScene]) -> tuple[Tensor, d
 
 
 def train_detector(
-    model: DetectorNetwork, folder: Path, recipe: ImageRecipe = DETECTOR_RECIPE, resume: bool = True,
+    model: DetectorNetwork,
+    folder: Path,
+    recipe: ImageRecipe = DETECTOR_RECIPE,
+    resume: bool = True,
     device: str = "cpu",
-) -> dict[str, float]:  # fmt: skip
+) -> dict[str, float]:
     """Train a detector in place on augmented pictures, with state and log in `folder`."""
 
     def loss(pictures: list[ImageScene], step: int) -> tuple[Tensor, dict[str, float]]:
@@ -181,9 +198,14 @@ def evaluate_detector(judge: ObjectDetector, count: int = 1000) -> dict[str, flo
 
 
 def build_detector(
-    out: Path, work: Path, recipe: ImageRecipe = DETECTOR_RECIPE, *, resume: bool = True, device: str = "cpu",
+    out: Path,
+    work: Path,
+    recipe: ImageRecipe = DETECTOR_RECIPE,
+    *,
+    resume: bool = True,
+    device: str = "cpu",
     measured: int = 1000,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Train the detector in `work/image_judge`, and write fp16 weights with a card."""
     torch.manual_seed(recipe.seed)
     model = DetectorNetwork()

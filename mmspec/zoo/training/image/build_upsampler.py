@@ -52,9 +52,12 @@ def low_codes(vq: VQModel, arrays: np.ndarray) -> Tensor:
 
 
 def train_upsampler(
-    vq: VQModel, folder: Path, recipe: UpsamplerRecipe = UpsamplerRecipe(), pictures: LowResSource = render_images,
+    vq: VQModel,
+    folder: Path,
+    recipe: UpsamplerRecipe = UpsamplerRecipe(),
+    pictures: LowResSource = render_images,
     resume: bool = True,
-) -> tuple[LatentUpsampler, dict[str, float]]:  # fmt: skip
+) -> tuple[LatentUpsampler, dict[str, float]]:
     """Train on pictures rendered on the fly: (first seed, count) -> uint8 [count, S, S, 3]. The tokenizer of both sizes
     is unchanged."""
     flags = [parameter.requires_grad for parameter in vq.parameters()]
@@ -83,9 +86,14 @@ def evaluate_upsampler(
 
 
 def build(
-    out: Path, work: Path, whole: Path, recipe: UpsamplerRecipe = UpsamplerRecipe(), *, resume: bool = True,
+    out: Path,
+    work: Path,
+    whole: Path,
+    recipe: UpsamplerRecipe = UpsamplerRecipe(),
+    *,
+    resume: bool = True,
     measured: int = 256,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Train the upsampler in `work/t2i_upsampler` over the tokenizer in `whole`, and write fp16 weights with a card."""
     vq = read_vq(whole / "vq")
     model, figures = train_upsampler(vq, work / recipe.folder, recipe, resume=resume)

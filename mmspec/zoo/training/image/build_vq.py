@@ -156,9 +156,15 @@ def evaluate_vq(model: VQModel, count: int = 2000, batch: int = 50) -> dict[str,
 
 
 def build(
-    out: Path, work: Path, recipe: VqRecipe = VqRecipe(), *, config: VQConfig | None = None, resume: bool = True,
-    device: str = "cpu", measured: int = 2000,
-) -> dict[str, Any]:  # fmt: skip
+    out: Path,
+    work: Path,
+    recipe: VqRecipe = VqRecipe(),
+    *,
+    config: VQConfig | None = None,
+    resume: bool = True,
+    device: str = "cpu",
+    measured: int = 2000,
+) -> dict[str, Any]:
     """Train the tokenizer in `work/vq`, and write fp16 weights with a card; `config` None is `vq_config()`."""
     torch.manual_seed(recipe.seed)
     model = VQModel(config or vq_config())

@@ -53,8 +53,10 @@ class CleanContext:
         for number in range(self.blocks):
             block, cut = self.first + number, slice(number * tokens, (number + 1) * tokens)
             oldest = 0 if self.reach is None else max(0, block + 1 - self.reach)
-            seen = [torch.cat((states[:, :, oldest * tokens : block * tokens], current[:, :, cut]), 2)
-                    for states, current in zip(known, own, strict=True)]  # fmt: skip
+            seen = [
+                torch.cat((states[:, :, oldest * tokens : block * tokens], current[:, :, cut]), 2)
+                for states, current in zip(known, own, strict=True)
+            ]
             spans.append(AttentionSpan(cut.start, cut.stop, *seen))
         return spans
 

@@ -89,9 +89,15 @@ def blocks_of_members(
 
 
 def block_loss(
-    model: CausalWan, clips: tuple[list[TrainingClip], Tensor], starts: tuple[list[TrainingClip], Tensor], recipe: BlockRecipe,
-    encode: Encode, step: int, device: str = "cpu", reader: ObjectReader | None = None,
-) -> tuple[Tensor, dict[str, float]]:  # fmt: skip
+    model: CausalWan,
+    clips: tuple[list[TrainingClip], Tensor],
+    starts: tuple[list[TrainingClip], Tensor],
+    recipe: BlockRecipe,
+    encode: Encode,
+    step: int,
+    device: str = "cpu",
+    reader: ObjectReader | None = None,
+) -> tuple[Tensor, dict[str, float]]:
     """Return the flow error of clips and of additional first blocks, each with latents float32 [B, C, F, 8, 8], plus
     the loss of the heads."""
     kind: Kind = "cuts" if len(clips[0][0].scenes) > 1 else "whole"
@@ -112,8 +118,13 @@ def block_loss(
 
 
 def train_blocks(
-    recipe: BlockRecipe, sets: dict[Kind, ClipSet], encode: Encode, folder: Path, resume: bool = True, device: str = "cpu",
-) -> tuple[CausalWan, dict[str, float]]:  # fmt: skip
+    recipe: BlockRecipe,
+    sets: dict[Kind, ClipSet],
+    encode: Encode,
+    folder: Path,
+    resume: bool = True,
+    device: str = "cpu",
+) -> tuple[CausalWan, dict[str, float]]:
     """Return the model, and its last mean errors: of all blocks, of first blocks and of last blocks."""
     model = new_model(recipe.config, recipe.seed).to(device).train()
     reader = ObjectReader(recipe.config.dim, recipe.config.patch_size[1]).to(device)

@@ -151,9 +151,17 @@ def draft_recipe(steps: int = 4000) -> DraftRecipe:
 
 
 def build(
-    out: Path, work: Path, vae: Path, whole: Path, recipe: DraftRecipe, *, resume: bool = True,
-    device: str = "cpu", measured: int = 32, blocks: int = 7,
-) -> dict[str, Any]:  # fmt: skip
+    out: Path,
+    work: Path,
+    vae: Path,
+    whole: Path,
+    recipe: DraftRecipe,
+    *,
+    resume: bool = True,
+    device: str = "cpu",
+    measured: int = 32,
+    blocks: int = 7,
+) -> dict[str, Any]:
     """Train a drafter in `work/video_draft` on videos in `work/video_films_SEED`, and write fp16 weights with a card."""
     target = read_video(whole, vae, whole)
     if not resume:

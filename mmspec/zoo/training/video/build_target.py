@@ -63,9 +63,19 @@ _CLIPS = HELD_OUT + (4 << 20)  # clips for the held-out flow errors
 
 def video_config(heads: int, feed_forward: int, layers: int) -> WanConfig:
     """Return a Wan config with 16 tokens of 2x2 latents per frame; a block attends to itself and two earlier blocks."""
-    return WanConfig(num_attention_heads=heads, attention_head_dim=32, ffn_dim=feed_forward, num_layers=layers,
-                     in_channels=CHANNELS, out_channels=CHANNELS, text_dim=WIDTH, freq_dim=64, patch_size=(1, 2, 2),
-                     text_len=LONGEST, local_attn_size=3 * PLAN.size)  # fmt: skip
+    return WanConfig(
+        num_attention_heads=heads,
+        attention_head_dim=32,
+        ffn_dim=feed_forward,
+        num_layers=layers,
+        in_channels=CHANNELS,
+        out_channels=CHANNELS,
+        text_dim=WIDTH,
+        freq_dim=64,
+        patch_size=(1, 2, 2),
+        text_len=LONGEST,
+        local_attn_size=3 * PLAN.size,
+    )
 
 
 def target_recipe(steps: int = 14_000, again: int = 7600) -> BlockRecipe:
@@ -75,9 +85,16 @@ def target_recipe(steps: int = 14_000, again: int = 7600) -> BlockRecipe:
 
 
 def build(
-    out: Path, work: Path, vae: Path, recipe: BlockRecipe, *, resume: bool = True, device: str = "cpu",
-    measured: int = 32, blocks: int = 7,
-) -> dict[str, Any]:  # fmt: skip
+    out: Path,
+    work: Path,
+    vae: Path,
+    recipe: BlockRecipe,
+    *,
+    resume: bool = True,
+    device: str = "cpu",
+    measured: int = 32,
+    blocks: int = 7,
+) -> dict[str, Any]:
     """Train a caption encoder and a target on latents in `work/video_latents`, and write fp16 weights with a card."""
     captions = work / f"{recipe.folder}_captions"
     if not resume:

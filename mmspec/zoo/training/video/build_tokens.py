@@ -67,9 +67,14 @@ def video_codes(vq: VQModel, scenes: list[VideoScene], frames: int) -> Tensor:
 
 
 def train_video_codes(
-    recipe: VideoRecipe, vq: VQModel, encode: CaptionEncoder, folder: Path, resume: bool = True, device: str = "cpu",
+    recipe: VideoRecipe,
+    vq: VQModel,
+    encode: CaptionEncoder,
+    folder: Path,
+    resume: bool = True,
+    device: str = "cpu",
     projection: nn.Module | None = None,
-) -> tuple[Transformer, dict[str, float]]:  # fmt: skip
+) -> tuple[Transformer, dict[str, float]]:
     """Return the transformer, and its last figures; the last loss is that of the codes alone, equally weighted."""
     model, vq = recipe.new_model(projection, VIDEO_HEADS, LOOKS).to(device), vq.to(device)
 
@@ -116,15 +121,34 @@ def recipe_of(steps: int = 6200, again: int = 3000, short_steps: int = 1500) -> 
     long. Of the 16 rotary pairs of a head, four encode time, six rows and six columns. No axis is longer than 8 steps,
     so the base is 100. With 10000 most pairs would hardly rotate, and attention to the same place in the previous frame
     would be learnt late."""
-    config = GPTConfig(dim=128, n_layer=6, n_head=4, multiple_of=64, vocab_size=1024, block_size=64, model_type="t2i",
-                       cls_token_num=LONGEST, caption_dim=WIDTH, frames=FRAMES, time_pairs=4, rope_base=100)  # fmt: skip
+    config = GPTConfig(
+        dim=128,
+        n_layer=6,
+        n_head=4,
+        multiple_of=64,
+        vocab_size=1024,
+        block_size=64,
+        model_type="t2i",
+        cls_token_num=LONGEST,
+        caption_dim=WIDTH,
+        frames=FRAMES,
+        time_pairs=4,
+        rope_base=100,
+    )
     return VideoRecipe("video/tokens", config, steps, again=again, short_steps=short_steps)
 
 
 def build(
-    out: Path, work: Path, images: Path, whole: Path, recipe: VideoRecipe, *, resume: bool = True,
-    device: str = "cpu", measured: int = 32,
-) -> dict[str, Any]:  # fmt: skip
+    out: Path,
+    work: Path,
+    images: Path,
+    whole: Path,
+    recipe: VideoRecipe,
+    *,
+    resume: bool = True,
+    device: str = "cpu",
+    measured: int = 32,
+) -> dict[str, Any]:
     """Train a caption projection and a transformer over the tokenizer in `images` and the caption encoder in `whole`,
     and write the transformer in fp16 with a card."""
     config, encoder_work, gpt_work = recipe.config, work / f"{recipe.folder}_captions", work / recipe.folder
@@ -139,8 +163,10 @@ def build(
     write_transformer(gpt.cpu(), out)
     pipe = read_video_codes(out, images, whole)
     model = pipe.model
-    measurements = {"held_out": held_out_videos(model.transformer, model.vq, model.captions),
-             "evaluation": video_agreement(pipe, measured)}  # fmt: skip
+    measurements = {
+        "held_out": held_out_videos(model.transformer, model.vq, model.captions),
+        "evaluation": video_agreement(pipe, measured),
+    }
     return recipe.card(out, model.transformer, figures, measurements)
 
 

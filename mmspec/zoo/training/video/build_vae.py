@@ -72,8 +72,9 @@ class VideoVaeRecipe(ZooRecipe):
         right = min(self.steps, self.edges_steps) >= 1 and min(self.batch, self.short_batch) >= 2
         self.expect(right, "steps and two clips or more")
         if any(frames % 4 != 1 or frames < 5 for frames in (self.frames, self.long, self.short)):
-            raise ValueError(f"frames: expected 1 + 4n frames, got {self.frames}, {self.long} and {self.short}; use "
-                             "13, 25 and 5")  # fmt: skip
+            raise ValueError(
+                f"frames: expected 1 + 4n frames, got {self.frames}, {self.long} and {self.short}; use 13, 25 and 5"
+            )
 
     @property
     def most(self) -> int:
@@ -110,8 +111,15 @@ def new_autoencoder(size: VaeSize) -> AutoencoderKLWan:
 
     fields = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(size).items()}
     pixels = 3 * size.patch_size**2
-    return AutoencoderKLWan(**fields, in_channels=pixels, out_channels=pixels, latents_mean=[0.0] * size.z_dim,
-                            latents_std=[1.0] * size.z_dim, scale_factor_spatial=8, scale_factor_temporal=4)  # fmt: skip
+    return AutoencoderKLWan(
+        **fields,
+        in_channels=pixels,
+        out_channels=pixels,
+        latents_mean=[0.0] * size.z_dim,
+        latents_std=[1.0] * size.z_dim,
+        scale_factor_spatial=8,
+        scale_factor_temporal=4,
+    )
 
 
 def new_model(recipe: VideoVaeRecipe) -> AutoencoderKLWan:
@@ -201,9 +209,14 @@ def evaluate_video_vae(vae: StreamingWanVAE, count: int = 32, frames: int = 25) 
 
 
 def build(
-    out: Path, work: Path, recipe: VideoVaeRecipe = VideoVaeRecipe(), *, resume: bool = True, device: str = "cpu",
+    out: Path,
+    work: Path,
+    recipe: VideoVaeRecipe = VideoVaeRecipe(),
+    *,
+    resume: bool = True,
+    device: str = "cpu",
     measured: int = 32,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Train the autoencoder in `work/video_vae`, and write fp16 weights with a card."""
     model = new_model(recipe)
     if not resume:

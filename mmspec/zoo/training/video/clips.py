@@ -65,12 +65,13 @@ def _best(mover: Mover, noise: np.ndarray, spans: Sequence[tuple[int, int]], hal
     """Return the highest score over all possible positions of a mover, and the mover there."""
     channel = noise[channel_of(mover, len(noise))]
     step_x, step_y = DIRECTIONS[mover.direction]
-    columns, rows = (_starts(step * abs(size), mover.pixels, half if not step else None)
-                     for step, size in ((step_x, mover.dx), (step_y, mover.dy)))  # fmt: skip
+    columns, rows = (
+        _starts(step * abs(size), mover.pixels, half if not step else None)
+        for step, size in ((step_x, mover.dx), (step_y, mover.dy))
+    )
     score = np.zeros((len(rows), len(columns)))
     for frame, span in zip(channel, spans, strict=True):
-        across, down = (_centres(starts, step, mover, span)
-                        for starts, step in ((columns, mover.dx), (rows, mover.dy)))  # fmt: skip
+        across, down = (_centres(starts, step, mover, span) for starts, step in ((columns, mover.dx), (rows, mover.dy)))
         score += _marks()[down] @ frame @ _marks()[across].T
     row, column = np.unravel_index(score.argmax(), score.shape)
     return float(score.max()), replace(mover, x=int(columns[column]), y=int(rows[row]))

@@ -60,9 +60,12 @@ def with_own_prompts(
     bar = progress.add_task("prompts", total=data.own_prompts, note="")
     with locked(folder):
         own = write_own_prompts(
-            model, processor, data.own_prompts, folder / "prompts.jsonl",
+            model,
+            processor,
+            data.own_prompts,
+            folder / "prompts.jsonl",
             on_batch=lambda done: progress.update(bar, completed=done),
-        )  # fmt: skip
+        )
     progress.update(bar, completed=data.own_prompts)
     own = ExampleSubset(own, tuple(range(data.own_prompts)))
 
@@ -76,9 +79,15 @@ def with_own_prompts(
 
 
 def build(
-    out: Path, work: Path, target: tuple[Any, Any], name: str, recipe: DrafterRecipe | None = None, *,
-    resume: bool = True, device: str = "cpu",
-) -> dict[str, Any]:  # fmt: skip
+    out: Path,
+    work: Path,
+    target: tuple[Any, Any],
+    name: str,
+    recipe: DrafterRecipe | None = None,
+    *,
+    resume: bool = True,
+    device: str = "cpu",
+) -> dict[str, Any]:
     """Train a drafter on the target's own answers, and write its weights with a card."""
     recipe = RECIPES[name] if recipe is None else recipe
     data = TARGETS[recipe.target]
@@ -88,9 +97,15 @@ def build(
     requests = {"pictures": data.pictures, "texts": data.texts}
     if data.own_prompts:
         requests["own_prompts"] = data.own_prompts
-    facts = {"target": recipe.target, "muon": recipe.muon, "requests": requests, "steps": recipe.steps,
-             "batch": recipe.batch, "weights": str(recipe.weights).removeprefix("torch."),
-             "training": {key: value for key, value in figures.items() if key != "step"}}  # fmt: skip
+    facts = {
+        "target": recipe.target,
+        "muon": recipe.muon,
+        "requests": requests,
+        "steps": recipe.steps,
+        "batch": recipe.batch,
+        "weights": str(recipe.weights).removeprefix("torch."),
+        "training": {key: value for key, value in figures.items() if key != "step"},
+    }
     return write_card(out, name, drafter, data.source, **facts)
 
 
@@ -111,9 +126,16 @@ def train_on_answers(
 
 
 def _train(
-    name: str, recipe: DrafterRecipe, drafter: ShapedDrafter, target: tuple[Any, Any], data: DrafterData,
-    answers: Mapping[str, list[int]], work: Path, resume: bool, progress: Progress,
-) -> dict[str, float]:  # fmt: skip
+    name: str,
+    recipe: DrafterRecipe,
+    drafter: ShapedDrafter,
+    target: tuple[Any, Any],
+    data: DrafterData,
+    answers: Mapping[str, list[int]],
+    work: Path,
+    resume: bool,
+    progress: Progress,
+) -> dict[str, float]:
     (model, processor), how = target, equal_recipe(drafter)
     texts = () if how.curriculum is None else data.text_requests(data.texts)
     batches = Batches(data.main, recipe.batch, recipe.steps, texts, how.curriculum)
@@ -136,9 +158,16 @@ def _train(
             teacher, batches, store, lambda done, total: progress.update(stored, completed=done)
         )
         return train_drafter(
-            drafter, model, processor, teacher_batches, folder, settings,
-            held_out=data.held_out, resume=resume, on_step=on_step,
-        )  # fmt: skip
+            drafter,
+            model,
+            processor,
+            teacher_batches,
+            folder,
+            settings,
+            held_out=data.held_out,
+            resume=resume,
+            on_step=on_step,
+        )
 
 
 ACCEPTANCE_STEPS, ACCEPTANCE_BATCH = 150, 12
@@ -146,9 +175,15 @@ AVERAGED_STEPS = 20  # the figures of the card are means over these last steps
 
 
 def build_acceptance_head(
-    out: Path, work: Path, target: tuple[Any, Any], drafter: ShapedDrafter, *, device: str = "cpu",
-    steps: int = ACCEPTANCE_STEPS, batch: int = ACCEPTANCE_BATCH,
-) -> dict[str, Any]:  # fmt: skip
+    out: Path,
+    work: Path,
+    target: tuple[Any, Any],
+    drafter: ShapedDrafter,
+    *,
+    device: str = "cpu",
+    steps: int = ACCEPTANCE_STEPS,
+    batch: int = ACCEPTANCE_BATCH,
+) -> dict[str, Any]:
     """Train a SpecDec++ head on draft tokens of a frozen drafter, and write fp16 weights with a card. Cached answers in
     `work` are reused. The training takes minutes and cannot be resumed."""
     (model, processor), data = target, TARGETS["vlm"]

@@ -35,14 +35,21 @@ class HybridRecipe(ZooRecipe):
     seed: int = 0
 
     def seeds(self) -> dict[str, Any]:
-        return {"tower_seeds": [0, self.tower_steps * 20],
-                "row_seeds": [FIRST_SEED, FIRST_SEED + self.steps * self.batch]}  # fmt: skip
+        return {
+            "tower_seeds": [0, self.tower_steps * 20],
+            "row_seeds": [FIRST_SEED, FIRST_SEED + self.steps * self.batch],
+        }
 
 
 def build(
-    out: Path, work: Path, recipe: HybridRecipe = HybridRecipe(), *, resume: bool = True, device: str = "cpu",
+    out: Path,
+    work: Path,
+    recipe: HybridRecipe = HybridRecipe(),
+    *,
+    resume: bool = True,
+    device: str = "cpu",
     measure: Callable[[Any, Any], dict[str, float]] | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Train the hybrid VLM, and write fp16 weights and the processor with a card, measured as read back from `out`."""
     folder, tower_folder = work / recipe.folder, work / f"{recipe.folder}_tower"
     if not resume:
@@ -67,17 +74,23 @@ def _pretrain(
     """Train or load the tower, initialise its merger with words of the text model, and return its accuracies."""
     tower = model.model.visual
     reader, accuracy = load_or_train(
-        folder, resume, lambda: MergedReader(tower),
+        folder,
+        resume,
+        lambda: MergedReader(tower),
         lambda: pretrain_merged_tower(tower, folder, recipe.tower_steps, resume=resume, device=device),
-    )  # fmt: skip
+    )
     speak_words(reader.cpu(), tokenizer, model.get_input_embeddings().weight, FIRST_SEED - 64)
     return accuracy
 
 
 def train_hybrid(
-    model: nn.Module, encode: HybridEncoder, recipe: HybridRecipe, folder: Path, resume: bool = True,
+    model: nn.Module,
+    encode: HybridEncoder,
+    recipe: HybridRecipe,
+    folder: Path,
+    resume: bool = True,
     device: str = "cpu",
-) -> dict[str, float]:  # fmt: skip
+) -> dict[str, float]:
     """Train the merger and the text model on answers only; the rest of the tower is frozen."""
     model.to(device).train()
     model.model.visual.requires_grad_(False).merger.requires_grad_(True)

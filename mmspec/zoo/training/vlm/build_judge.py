@@ -49,9 +49,17 @@ def labels_of(processor: Any, answers: dict[str, Sequence[int]]) -> dict[str, li
 
 
 def build(
-    out: Path, work: Path, target: tuple[Any, Any], small: tuple[Any, Any], name: str = "vlm/judge", *,
-    device: str = "cpu", captions: int = CAPTIONS, held_out: int = HELD_OUT, batch: int = BATCH,
-) -> dict[str, Any]:  # fmt: skip
+    out: Path,
+    work: Path,
+    target: tuple[Any, Any],
+    small: tuple[Any, Any],
+    name: str = "vlm/judge",
+    *,
+    device: str = "cpu",
+    captions: int = CAPTIONS,
+    held_out: int = HELD_OUT,
+    batch: int = BATCH,
+) -> dict[str, Any]:
     """Train the head on captions of the small model, which makes enough mistakes to learn from, as the target reads
     them, and write fp16 weights with a card. It is measured on the last `held_out` captions, in whole batches; a later
     call reuses the captions in `work`."""
@@ -62,9 +70,13 @@ def build(
     with progress_bars() as progress:
         bar = progress.add_task("captions", total=captions, note="")
         answers = generate_target_answers(
-            small[0], processor, requests, work / "judge" / f"captions_{captions}.jsonl",
-            AnswerSettings(batch=batch, temperatures=(0.7, 1.3)), lambda done: progress.update(bar, advance=done),
-        )  # fmt: skip
+            small[0],
+            processor,
+            requests,
+            work / "judge" / f"captions_{captions}.jsonl",
+            AnswerSettings(batch=batch, temperatures=(0.7, 1.3)),
+            lambda done: progress.update(bar, advance=done),
+        )
         right, teacher = labels_of(processor, answers), Teacher(model, processor, answers, precision="no")
         bar, parts = progress.add_task(name, total=captions, note=""), []
         for first in range(0, captions, batch):
@@ -77,6 +89,11 @@ def build(
         progress.update(bar, note=note_of(figures))
     wrong = sum(int((~part.right).sum()) for part in parts)
     head.save_pretrained(out, dtype=torch.float16)
-    facts = {"target": "vlm", "captions": captions, "tokens": sum(len(part.right) for part in parts), "wrong_tokens": wrong,
-             "training": {"seconds": round(time.monotonic() - began, 1), **rounded(figures)}}  # fmt: skip
+    facts = {
+        "target": "vlm",
+        "captions": captions,
+        "tokens": sum(len(part.right) for part in parts),
+        "wrong_tokens": wrong,
+        "training": {"seconds": round(time.monotonic() - began, 1), **rounded(figures)},
+    }
     return write_card(out, name, head, SOURCE, **facts)

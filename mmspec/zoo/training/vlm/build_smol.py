@@ -114,9 +114,14 @@ def new_projector(tower: CLIPVisionModel, language: Any, tokenizer: Any, recipe:
 
 
 def train_projector(
-    projector: WindowProjector, tower: CLIPVisionModel, language: Any, tokenizer: Any, folder: Path,
-    recipe: SmolRecipe, resume: bool = True,
-) -> dict[str, float]:  # fmt: skip
+    projector: WindowProjector,
+    tower: CLIPVisionModel,
+    language: Any,
+    tokenizer: Any,
+    folder: Path,
+    recipe: SmolRecipe,
+    resume: bool = True,
+) -> dict[str, float]:
     """Train the projector in place on answers only; tower and language model are frozen. Return the loss, and the
     shares of all tokens, colors, shapes and digits that are the most probable token."""
     language.eval().requires_grad_(False)
@@ -143,9 +148,15 @@ def train_projector(
 
 
 def build(
-    out: Path, work: Path, language: tuple[Any, Any], tower_folder: Path, recipe: SmolRecipe = SmolRecipe(), *,
-    resume: bool = True, measure: Callable[..., dict[str, float]] | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    out: Path,
+    work: Path,
+    language: tuple[Any, Any],
+    tower_folder: Path,
+    recipe: SmolRecipe = SmolRecipe(),
+    *,
+    resume: bool = True,
+    measure: Callable[..., dict[str, float]] | None = None,
+) -> dict[str, Any]:
     """Train the projector and write it with its card; the text model does not change."""
     (model, tokenizer), tower, folder = language, read_tower(tower_folder), work / recipe.folder
     reader = deepcopy(model).to(getattr(torch, recipe.dtype))
@@ -155,8 +166,12 @@ def build(
         projector = new_projector(tower, model, tokenizer, recipe)
     figures = train_projector(projector, tower, reader, tokenizer, folder, recipe, resume)
     save_sized(projector, projector.size, out)
-    facts = {"recipe": asdict(recipe), "training": rounded(figures), "language": "SmolLM2-135M-Instruct, frozen",
-             "caption_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * recipe.batch]}  # fmt: skip
+    facts = {
+        "recipe": asdict(recipe),
+        "training": rounded(figures),
+        "language": "SmolLM2-135M-Instruct, frozen",
+        "caption_seeds": [FIRST_SEED, FIRST_SEED + recipe.steps * recipe.batch],
+    }
     card = write_card(out, recipe.name, projector, recipe.data, **facts)
     if measure is not None:
         evaluation = measure(*read_captioner(out, tower_folder, language))

@@ -88,10 +88,15 @@ def answer_logits(model: LlavaForConditionalGeneration, rows: ConversationBatch)
 
 
 def train_captioner(
-    model: LlavaForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, folder: Path, plan: TrainingPlan,
-    mixture: Mixture = Mixture(), resume: bool = True, device: str = "cpu",
+    model: LlavaForConditionalGeneration,
+    tokenizer: PreTrainedTokenizerFast,
+    folder: Path,
+    plan: TrainingPlan,
+    mixture: Mixture = Mixture(),
+    resume: bool = True,
+    device: str = "cpu",
     workers: int = 0,
-) -> dict[str, float]:  # fmt: skip
+) -> dict[str, float]:
     """Train projector and text model in place on answers only, with a frozen tower."""
     model.to(device).train()
     model.model.vision_tower.requires_grad_(False).eval()
@@ -136,8 +141,10 @@ class VlmRecipe(ZooRecipe):
     seed: int = 0
 
     def seeds(self) -> dict[str, Any]:
-        return {"tower_seeds": [0, self.tower_steps * 32],
-                "caption_seeds": [FIRST_SEED, FIRST_SEED + self.steps * Mixture().batch]}  # fmt: skip
+        return {
+            "tower_seeds": [0, self.tower_steps * 32],
+            "caption_seeds": [FIRST_SEED, FIRST_SEED + self.steps * Mixture().batch],
+        }
 
 
 def small_recipe() -> VlmRecipe:
@@ -146,9 +153,14 @@ def small_recipe() -> VlmRecipe:
 
 
 def build(
-    out: Path, work: Path, recipe: VlmRecipe = VlmRecipe(), *, resume: bool = True, device: str = "cpu",
+    out: Path,
+    work: Path,
+    recipe: VlmRecipe = VlmRecipe(),
+    *,
+    resume: bool = True,
+    device: str = "cpu",
     measure: Callable[[LlavaForConditionalGeneration, LlavaProcessor], dict[str, float]] | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Train a VLM, and write fp16 weights and the processor with a card, measured as read back. All recipes share the
     tower in `work/tower`."""
     folder = work / recipe.folder
@@ -156,9 +168,11 @@ def build(
         start_over(folder)
     tower = work / "tower"
     reader, tower_accuracy = load_or_train(
-        tower, resume, lambda: PatchReader(new_tower()),
+        tower,
+        resume,
+        lambda: PatchReader(new_tower()),
         lambda: pretrain_tower(tower, recipe.tower_steps, resume=resume, device=device),
-    )  # fmt: skip
+    )
     processor = new_processor()
     torch.manual_seed(recipe.seed)
     model = new_model(processor.tokenizer, recipe.size)

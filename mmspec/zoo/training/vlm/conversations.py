@@ -148,8 +148,10 @@ class ConversationEncoder:
 def word_classes(tokenizer: PreTrainedTokenizerFast) -> dict[str, Tensor]:
     """Return the last tokens of the words for colors, shapes and digits, int64 by class."""
     classes = {"color": COLORS, "shape": SHAPES, "digit": DIGITS}
-    return {name: torch.tensor([tokenizer(f" {word}", add_special_tokens=False)["input_ids"][-1] for word in words])
-            for name, words in classes.items()}  # fmt: skip
+    return {
+        name: torch.tensor([tokenizer(f" {word}", add_special_tokens=False)["input_ids"][-1] for word in words])
+        for name, words in classes.items()
+    }
 
 
 def branch_mask(branch: Tensor) -> Tensor:

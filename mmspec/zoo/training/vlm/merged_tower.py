@@ -129,9 +129,16 @@ def _words(tokenizer: Any, embedding: Tensor) -> Tensor:
 
 
 def pretrain_merged_tower(
-    tower: nn.Module, folder: Path, steps: int, *, scenes: int = 20, documents: int = 8, lr: float = 2e-3,
-    resume: bool = True, device: str = "cpu",
-) -> tuple[MergedReader, dict[str, float]]:  # fmt: skip
+    tower: nn.Module,
+    folder: Path,
+    steps: int,
+    *,
+    scenes: int = 20,
+    documents: int = 8,
+    lr: float = 2e-3,
+    resume: bool = True,
+    device: str = "cpu",
+) -> tuple[MergedReader, dict[str, float]]:
     """Train a tower in place on labels of its tokens; return it with its heads, and held-out accuracies."""
     torch.manual_seed(0)
     reader = MergedReader(tower).to(device)

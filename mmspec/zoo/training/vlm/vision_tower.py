@@ -84,9 +84,14 @@ def reading_loss(logits: dict[str, Tensor], labels: dict[str, Tensor]) -> tuple[
 
 
 def pretrain_tower(
-    folder: Path, steps: int, batch: int = 32, lr: float = 1.5e-3, resume: bool = True, device: str = "cpu",
+    folder: Path,
+    steps: int,
+    batch: int = 32,
+    lr: float = 1.5e-3,
+    resume: bool = True,
+    device: str = "cpu",
     workers: int = 0,
-) -> tuple[PatchReader, dict[str, float]]:  # fmt: skip
+) -> tuple[PatchReader, dict[str, float]]:
     """Train a new tower on patch labels; return it with its heads, and held-out accuracies."""
     reader = PatchReader(new_tower()).to(device)
     batch_of = prefetched(lambda step: tower_batch(step * batch, batch), steps, workers)

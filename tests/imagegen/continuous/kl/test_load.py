@@ -13,8 +13,17 @@ from tests.imagegen.continuous.kl.reference import decode, encode
 from tests.imagegen.continuous.published import AUTOENCODER, autoencoder_shapes
 from tests.imagegen.continuous.tiny import KL, autoencoder
 
-MORE = KLConfig(embed_dim=2, ch=4, ch_mult=(1, 3, 2), num_res_blocks=2, encoder_attn_resolutions=(8, 4), norm_groups=2,
-                decoder_attn_resolutions=(8,), resolution=16, scale=0.5)  # fmt: skip
+MORE = KLConfig(
+    embed_dim=2,
+    ch=4,
+    ch_mult=(1, 3, 2),
+    num_res_blocks=2,
+    encoder_attn_resolutions=(8, 4),
+    norm_groups=2,
+    decoder_attn_resolutions=(8,),
+    resolution=16,
+    scale=0.5,
+)
 
 
 @pytest.mark.parametrize("told", (True, False))

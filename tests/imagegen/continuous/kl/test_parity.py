@@ -12,11 +12,28 @@ from tests.parity import case
 CLOSE = dict(atol=2e-5, rtol=1e-4)
 CONFIGS = [
     None,
-    {"embed_dim": 4, "ch": 32, "ch_mult": [1, 1, 2, 2], "num_res_blocks": 1, "encoder_attn_resolutions": [16],
-     "decoder_attn_resolutions": []},
-    {"encoder_and_decoder": {"ch": 32, "ch_mult": [1, 1, 2, 2], "num_res_blocks": 1, "resolution": 128, "z_channels": 4},
-     "embed_dim": 4, "encoder_attn_resolutions": [16], "decoder_attn_resolutions": [], "stride": 8},
-]  # fmt: skip
+    {
+        "embed_dim": 4,
+        "ch": 32,
+        "ch_mult": [1, 1, 2, 2],
+        "num_res_blocks": 1,
+        "encoder_attn_resolutions": [16],
+        "decoder_attn_resolutions": [],
+    },
+    {
+        "encoder_and_decoder": {
+            "ch": 32,
+            "ch_mult": [1, 1, 2, 2],
+            "num_res_blocks": 1,
+            "resolution": 128,
+            "z_channels": 4,
+        },
+        "embed_dim": 4,
+        "encoder_attn_resolutions": [16],
+        "decoder_attn_resolutions": [],
+        "stride": 8,
+    },
+]
 
 
 @torch.no_grad()

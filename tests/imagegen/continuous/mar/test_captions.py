@@ -90,9 +90,12 @@ def test_a_drafter_of_another_width_reads_the_same_captions(context: str) -> Non
         (lambda: captioned()([3, "red"], pixels=False), "prompts: expected class labels"),
         (lambda: replace(SIZES, caption_dim=-1), "caption_dim: expected 0"),
         (lambda: captioned().save_pretrained(Path("nowhere")), "captions: expected a CaptionEncoder"),
-        (lambda: MARPipeline(MAR(replace(SIZES, caption_dim=7)), None, encode)("red", pixels=False), "captions: expected fe"),
+        (
+            lambda: MARPipeline(MAR(replace(SIZES, caption_dim=7)), None, encode)("red", pixels=False),
+            "captions: expected fe",
+        ),
     ],
-)  # fmt: skip
+)
 def test_invalid_caption_inputs_are_refused(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()

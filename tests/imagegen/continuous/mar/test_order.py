@@ -62,8 +62,14 @@ def test_a_linear_scale_grows_with_the_number_of_known_tokens() -> None:
     assert TokenGuidance(0.5).paired and not TokenGuidance(1.0).paired
 
 
-@pytest.mark.parametrize(("given", "message"), [((-1.0,), "guidance_scale: expected"), ((math.nan,), "guidance_scale"),
-                                                ((2.0, "cosine"), "guidance_schedule: expected one of linear")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((-1.0,), "guidance_scale: expected"),
+        ((math.nan,), "guidance_scale"),
+        ((2.0, "cosine"), "guidance_schedule: expected one of linear"),
+    ],
+)
 def test_other_guidance_is_refused(given: tuple, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         TokenGuidance(*given)

@@ -16,9 +16,16 @@ from mmspec.vlm.drafters.dflash import DFlash
 WIDTH, HEADS, GROUPS, DIM, BLOCK, W = 16, 4, 2, 8, 5, 4
 CONTEXT = 11
 SIZES = dict(
-    hidden_size=WIDTH, intermediate_size=24, num_attention_heads=HEADS, num_key_value_heads=GROUPS, head_dim=DIM,
-    vocab_size=20, num_hidden_layers=2, rms_norm_eps=1e-6, rope_theta=100.0,
-)  # fmt: skip
+    hidden_size=WIDTH,
+    intermediate_size=24,
+    num_attention_heads=HEADS,
+    num_key_value_heads=GROUPS,
+    head_dim=DIM,
+    vocab_size=20,
+    num_hidden_layers=2,
+    rms_norm_eps=1e-6,
+    rope_theta=100.0,
+)
 KINDS = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": W}
 OWN = {"target_layer_ids": [0, 1], "mask_token_id": 19, "block_size": BLOCK}
 TOP = {"block_size": BLOCK, "mask_token_id": 19, "aux_hidden_state_layer_ids": [1, 2]}
@@ -85,8 +92,9 @@ def random_state() -> dict[str, Tensor]:
         state[f"layers.{n}.self_attn.o_proj.weight"] = 0.3 * torch.randn(WIDTH, HEADS * DIM)
         state |= {f"layers.{n}.mlp.{name}_proj.weight": 0.3 * torch.randn(24, WIDTH) for name in ("gate", "up")}
         state[f"layers.{n}.mlp.down_proj.weight"] = 0.3 * torch.randn(WIDTH, 24)
-        state |= {f"layers.{n}.{name}_layernorm.weight": 1 + 0.2 * torch.randn(WIDTH)
-                  for name in ("input", "post_attention")}  # fmt: skip
+        state |= {
+            f"layers.{n}.{name}_layernorm.weight": 1 + 0.2 * torch.randn(WIDTH) for name in ("input", "post_attention")
+        }
     return state
 
 

@@ -21,12 +21,28 @@ from tests.vlm.tiny import IMAGE, prompt, tiny
 
 # of a published config of the 8B drafter
 QWEN3_8B = dict(
-    architectures=["DFlashDraftModel"], attention_bias=False, block_size=16, head_dim=128, hidden_act="silu",
-    hidden_size=4096, intermediate_size=12288, layer_types=["full_attention"] * 5, max_window_layers=5,
-    model_type="qwen3", num_attention_heads=32, num_hidden_layers=5, num_key_value_heads=8, num_target_layers=36,
-    rms_norm_eps=1e-6, rope_scaling=None, rope_theta=1000000, sliding_window=None, use_sliding_window=False,
-    vocab_size=151936, dflash_config={"mask_token_id": 151669, "target_layer_ids": [1, 9, 17, 25, 33]},
-)  # fmt: skip
+    architectures=["DFlashDraftModel"],
+    attention_bias=False,
+    block_size=16,
+    head_dim=128,
+    hidden_act="silu",
+    hidden_size=4096,
+    intermediate_size=12288,
+    layer_types=["full_attention"] * 5,
+    max_window_layers=5,
+    model_type="qwen3",
+    num_attention_heads=32,
+    num_hidden_layers=5,
+    num_key_value_heads=8,
+    num_target_layers=36,
+    rms_norm_eps=1e-6,
+    rope_scaling=None,
+    rope_theta=1000000,
+    sliding_window=None,
+    use_sliding_window=False,
+    vocab_size=151936,
+    dflash_config={"mask_token_id": 151669, "target_layer_ids": [1, 9, 17, 25, 33]},
+)
 PARAMETERS = 1048626432
 
 
@@ -36,12 +52,18 @@ def published_shapes(config: dict, width: int, taps: int) -> dict[str, tuple[int
     shapes = {"fc.weight": (width, taps * width), "hidden_norm.weight": (width,), "norm.weight": (width,)}
     for n in range(layer["num_hidden_layers"]):
         own = {
-            "self_attn.q_proj": (heads * dim, width), "self_attn.k_proj": (groups * dim, width),
-            "self_attn.v_proj": (groups * dim, width), "self_attn.o_proj": (width, heads * dim),
-            "self_attn.q_norm": (dim,), "self_attn.k_norm": (dim,), "mlp.gate_proj": (inner, width),
-            "mlp.up_proj": (inner, width), "mlp.down_proj": (width, inner), "input_layernorm": (width,),
+            "self_attn.q_proj": (heads * dim, width),
+            "self_attn.k_proj": (groups * dim, width),
+            "self_attn.v_proj": (groups * dim, width),
+            "self_attn.o_proj": (width, heads * dim),
+            "self_attn.q_norm": (dim,),
+            "self_attn.k_norm": (dim,),
+            "mlp.gate_proj": (inner, width),
+            "mlp.up_proj": (inner, width),
+            "mlp.down_proj": (width, inner),
+            "input_layernorm": (width,),
             "post_attention_layernorm": (width,),
-        }  # fmt: skip
+        }
         shapes |= {f"layers.{n}.{name}.weight": shape for name, shape in own.items()}
     return shapes
 
@@ -166,11 +188,14 @@ def test_files_of_speculators_with_a_head_of_their_own(reduced: int) -> None:
         (zlab(partial_rotary_factor=0.25), "partial_rotary_factor: expected 1"),
         (zlab(layer_types=["full_attention"]), "layer_types: expected .* for 2 layers"),
         (zlab(layer_types=["linear_attention"] * 2), "layer_types: expected full_attention or sliding_attention"),
-        (speculators(aux_hidden_state_layer_ids=[0, 2]), "aux_hidden_state_layer_ids: expected outputs of layers, from 1"),
+        (
+            speculators(aux_hidden_state_layer_ids=[0, 2]),
+            "aux_hidden_state_layer_ids: expected outputs of layers, from 1",
+        ),
         ({**SIZES, "block_size": 5, "mask_token_id": 19}, "expected the field target_layer_ids, got none"),
         ({"dflash_config": OWN}, "expected the fields hidden_size"),
     ),
-)  # fmt: skip
+)
 def test_an_invalid_config_reports_one_error(config: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         mmspec.vlm.drafter_from_state_dict("dflash", random_state(), config)

@@ -34,9 +34,18 @@ FORMS: dict[str, tuple[str, Shape, str]] = {  # drafter, shape, rule
 
 def drawn(drafter: BlockDrafter, rule: str, settings: dict, rows: int = ROWS) -> tuple[Tensor, float]:
     out = mmspec.generate(
-        narrow(), input_ids=PROMPT.expand(rows, -1), pixel_values=pictures(rows), drafter=drafter, rule=rule, seed=4,
-        do_sample=True, max_new_tokens=STEPS + 3, top_k=0, return_dict=True, **settings,
-    )  # fmt: skip
+        narrow(),
+        input_ids=PROMPT.expand(rows, -1),
+        pixel_values=pictures(rows),
+        drafter=drafter,
+        rule=rule,
+        seed=4,
+        do_sample=True,
+        max_new_tokens=STEPS + 3,
+        top_k=0,
+        return_dict=True,
+        **settings,
+    )
     return out.sequences[:, PROMPT.shape[1] :][:, :STEPS], out.stats.accept_length
 
 
@@ -63,10 +72,13 @@ def test_by_default_a_sampled_block_is_its_best_tokens_and_a_walk_is_drawn() -> 
 
 
 MUTANTS = {
-    "marginals, token by token": best_on_record_as_drawn, "walk through best candidates": evenly_on_record,
-    "corrected walk": evenly_on_record, "siblings apart": evenly_on_record, "siblings shared": evenly_on_record,
+    "marginals, token by token": best_on_record_as_drawn,
+    "walk through best candidates": evenly_on_record,
+    "corrected walk": evenly_on_record,
+    "siblings apart": evenly_on_record,
+    "siblings shared": evenly_on_record,
     "tree of walks": evenly_on_record,
-}  # fmt: skip
+}
 
 
 @pytest.mark.default_cells("marginals, token by token", "siblings shared", "tree of walks")

@@ -25,10 +25,19 @@ def target() -> nn.Module:
 def assistant(target: nn.Module) -> hf.PreTrainedModel:
     text = target.config.get_text_config(decoder=True)
     config = hf.MuseGlimmerAssistantConfig(
-        hidden_size=text.hidden_size, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        head_dim=8, sliding_window=WINDOW, layer_types=["sliding_attention", "full_attention"], block_size=BLOCK,
-        mask_token_id=3, target_layer_ids=TAPS, eos_token_id=None,
-    )  # fmt: skip
+        hidden_size=text.hidden_size,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        sliding_window=WINDOW,
+        layer_types=["sliding_attention", "full_attention"],
+        block_size=BLOCK,
+        mask_token_id=3,
+        target_layer_ids=TAPS,
+        eos_token_id=None,
+    )
     torch.manual_seed(5)
     model = hf.MuseGlimmerAssistantModel(config).eval().requires_grad_(False)
     with torch.no_grad():
@@ -54,8 +63,9 @@ def test_the_first_block_is_that_of_transformers(target, assistant, drafter, len
     seen: list[torch.Tensor] = []
     hook = assistant.register_forward_hook(lambda module, given, out: seen.append(out.last_hidden_state))
     try:
-        target.generate(**prompt(length), assistant_model=assistant, speculation_type="dflash", max_new_tokens=NEW,
-                        do_sample=False)  # fmt: skip
+        target.generate(
+            **prompt(length), assistant_model=assistant, speculation_type="dflash", max_new_tokens=NEW, do_sample=False
+        )
     finally:
         hook.remove()
     run = mmspec.vlm.start(target, drafter=drafter, **prompt(length), max_new_tokens=NEW, do_sample=False)

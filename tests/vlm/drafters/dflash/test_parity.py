@@ -16,14 +16,26 @@ from tests.parity import case
 CLOSE = dict(atol=2e-5, rtol=1e-4)
 _SIZES = dict(vocab_size=128, hidden_size=64, num_attention_heads=4, num_key_value_heads=2, head_dim=16)
 TARGET = dict(
-    _SIZES, intermediate_size=64, num_hidden_layers=4, tie_word_embeddings=False,
+    _SIZES,
+    intermediate_size=64,
+    num_hidden_layers=4,
+    tie_word_embeddings=False,
     rope_parameters={"rope_type": "default", "rope_theta": 1e4},
-)  # fmt: skip
+)
 DRAFT = dict(
-    _SIZES, intermediate_size=96, num_hidden_layers=2, layer_types=["full_attention"] * 2, rms_norm_eps=1e-6,
-    rope_theta=10000.0, attention_bias=False, hidden_act="silu", max_position_embeddings=256, block_size=8,
-    num_target_layers=4, dflash_config={"mask_token_id": 127, "target_layer_ids": [0, 1, 2]},
-)  # fmt: skip
+    _SIZES,
+    intermediate_size=96,
+    num_hidden_layers=2,
+    layer_types=["full_attention"] * 2,
+    rms_norm_eps=1e-6,
+    rope_theta=10000.0,
+    attention_bias=False,
+    hidden_act="silu",
+    max_position_embeddings=256,
+    block_size=8,
+    num_target_layers=4,
+    dflash_config={"mask_token_id": 127, "target_layer_ids": [0, 1, 2]},
+)
 
 
 @pytest.fixture(scope="module")

@@ -32,9 +32,10 @@ KINDS = {
     "dflash tied": ("dflash", dict(tied_head=True)),
     "dspark": ("dspark", dict(markov_rank=8, markov_head_type="vanilla", from_root=True)),
     "dspark reduced": (
-        "dspark", dict(markov_rank=8, markov_head_type="rnn", from_root=True, reduced_markov=True, tied_head=True),
+        "dspark",
+        dict(markov_rank=8, markov_head_type="rnn", from_root=True, reduced_markov=True, tied_head=True),
     ),
-}  # fmt: skip
+}
 
 
 def ids_of(vocab: int) -> list[int]:
@@ -203,9 +204,7 @@ def test_another_vocabulary_keeps_the_rows_of_its_tokens() -> None:
 
 def test_tokens_outside_share_a_row_of_the_correction() -> None:
     drafter, row = make("dspark reduced"), torch.randn(1, 1, 32)
-    inside, other, outside, more = (
-        drafter.after(row, torch.tensor([[token]]), None) for token in (2, 3, 5, 10)
-    )  # fmt: skip
+    inside, other, outside, more = (drafter.after(row, torch.tensor([[token]]), None) for token in (2, 3, 5, 10))
     assert torch.equal(outside, more) and not torch.equal(inside, other) and not torch.equal(inside, outside)
 
 
@@ -223,8 +222,11 @@ def test_a_new_drafter_trains_on_the_words_of_the_answers(kind: str) -> None:
     assert fit_vocabulary(whole, answers, fresh=True) == (whole, 1.0)
 
 
-LEARNT = {"dflash": ("dflash", "forward_kl"), "dspark": ("dspark", "hard_cross_entropy"),
-          "dspark reduced": ("dspark reduced", "total_variation:0.9,cross_entropy:0.1")}  # fmt: skip
+LEARNT = {
+    "dflash": ("dflash", "forward_kl"),
+    "dspark": ("dspark", "hard_cross_entropy"),
+    "dspark reduced": ("dspark reduced", "total_variation:0.9,cross_entropy:0.1"),
+}
 
 
 @pytest.mark.parametrize("name", LEARNT)

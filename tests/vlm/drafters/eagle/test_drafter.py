@@ -55,9 +55,17 @@ def test_sampled_requests_draft_by_the_distribution_they_record(eagle: Eagle, sh
     watched = Watched(eagle.with_shape(SHAPES[shape]))
     inputs = prompt("llava", images=1, batch=4)
     out = mmspec.generate(
-        tiny("llava"), drafter=watched, rule=rule, seed=3, do_sample=True, temperature=0.8, top_k=20, max_new_tokens=16,
-        return_dict=True, **inputs,
-    )  # fmt: skip
+        tiny("llava"),
+        drafter=watched,
+        rule=rule,
+        seed=3,
+        do_sample=True,
+        temperature=0.8,
+        top_k=20,
+        max_new_tokens=16,
+        return_dict=True,
+        **inputs,
+    )
     assert out.stats.exact
     for seen in watched.rounds:
         draft = seen.draft

@@ -92,17 +92,20 @@ def test_two_rounds_of_trees_match_the_public_code(public: dict[str, Tensor]) ->
     first = root_only(target.pending)
     zero = torch.zeros(1, dtype=torch.long)
     state.observe(
-        target, first, Evidence(hidden=public["target_hidden"][:, -1:]),
+        target,
+        first,
+        Evidence(hidden=public["target_hidden"][:, -1:]),
         Verdict("path", zero, zero[:, None], zero, correction=target.pending),
-    )  # fmt: skip
+    )
     draft = state.propose(target, keys)
     same_tree(draft, public["draft_tokens"], public["tree_mask"], public["tree_position_ids"])
 
     ids = public["round2.ids"]
     path = next(
-        draft.tree.path[0, n] for n in range(10)
+        draft.tree.path[0, n]
+        for n in range(10)
         if draft.tree.depth[0, n] == 2 and torch.equal(draft.value[0, draft.tree.path[0, n, 1:3]], ids[0, 13:15])
-    )  # fmt: skip
+    )
     hidden = torch.zeros(1, 10, 64)
     hidden[0, path[:3]] = public["round2.target_hidden"][0]
     target.paths, target.pending = [path[:3].tolist()], ids[:, -1]

@@ -15,10 +15,22 @@ from torch import Tensor
 from tests.vlm.tiny import HIDDEN, VOCAB
 
 I, HEADS, GROUPS, DIM, DRAFTED, WINDOW = 48, 4, 2, 16, 60, 6
-LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e3, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-          "original_max_position_embeddings": 64}  # fmt: skip
-YARN = {"rope_type": "yarn", "rope_theta": 5e3, "factor": 4.0, "beta_fast": 32, "beta_slow": 1,
-        "original_max_position_embeddings": 32}  # fmt: skip
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 5e3,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+YARN = {
+    "rope_type": "yarn",
+    "rope_theta": 5e3,
+    "factor": 4.0,
+    "beta_fast": 32,
+    "beta_slow": 1,
+    "original_max_position_embeddings": 32,
+}
 SLIDING = {"layer_types": ["sliding_attention"], "sliding_window": WINDOW, "use_sliding_window": True}
 
 # fields of the config, and of its layer
@@ -59,10 +71,15 @@ def published(
         "rope_parameters": {"rope_type": "default", "rope_theta": 5e3}, **inner,
     }  # fmt: skip
     config = {
-        "architectures": ["Eagle3DraftModel"], "speculators_model_type": "eagle3", "draft_vocab_size": DRAFTED,
-        "norm_before_residual": False, "eagle_aux_hidden_state_layer_ids": [0, 1, 2],
-        "transformer_layer_config": layer, **top, **others,
-    }  # fmt: skip
+        "architectures": ["Eagle3DraftModel"],
+        "speculators_model_type": "eagle3",
+        "draft_vocab_size": DRAFTED,
+        "norm_before_residual": False,
+        "eagle_aux_hidden_state_layer_ids": [0, 1, 2],
+        "transformer_layer_config": layer,
+        **top,
+        **others,
+    }
     return config, weights(config, embedding)
 
 
@@ -99,10 +116,14 @@ def weights(config: dict, embedding: Tensor | None = None) -> dict[str, Tensor]:
     for n in range(layer["num_hidden_layers"]):
         read, own = (width if n else 2 * width), f"layers.{n}."
         sizes = {
-            "self_attn.q_proj": (HEADS * DIM, read), "self_attn.k_proj": (GROUPS * DIM, read),
-            "self_attn.v_proj": (GROUPS * DIM, read), "self_attn.o_proj": (width, HEADS * DIM),
-            "mlp.gate_proj": (I, width), "mlp.up_proj": (I, width), "mlp.down_proj": (width, I),
-        }  # fmt: skip
+            "self_attn.q_proj": (HEADS * DIM, read),
+            "self_attn.k_proj": (GROUPS * DIM, read),
+            "self_attn.v_proj": (GROUPS * DIM, read),
+            "self_attn.o_proj": (width, HEADS * DIM),
+            "mlp.gate_proj": (I, width),
+            "mlp.up_proj": (I, width),
+            "mlp.down_proj": (width, I),
+        }
         for name, size in sizes.items():
             state[f"{own}{name}.weight"] = matrix(*size)
             if layer["mlp_bias" if name.startswith("mlp") else "attention_bias"]:

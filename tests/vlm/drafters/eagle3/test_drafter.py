@@ -25,8 +25,10 @@ from tests.vlm.tiny import HIDDEN, IMAGE, VOCAB, prompt, tiny
 CONFIG = Eagle3Config(HIDDEN, 48, 4, VOCAB, levels=(0, 1, 1), num_key_value_heads=2)
 
 
-@pytest.mark.parametrize("layers, levels", ((32, (2, 16, 29)), (8, (2, 4, 5)), (7, (2, 3, 4)), (4, (1, 2, 3)), (2, (0, 0, 1)),
-                                            (1, (0, 0, 0))))  # fmt: skip
+@pytest.mark.parametrize(
+    "layers, levels",
+    ((32, (2, 16, 29)), (8, (2, 4, 5)), (7, (2, 3, 4)), (4, (1, 2, 3)), (2, (0, 0, 1)), (1, (0, 0, 0))),
+)
 def test_levels_are_low_middle_and_high(layers: int, levels: tuple[int, ...]) -> None:
     assert levels_of(layers) == levels
     assert all(0 <= level < layers for level in levels)

@@ -21,10 +21,18 @@ from tests.parity import case
 
 CLOSE = dict(atol=2e-5, rtol=1e-4)
 CONFIG = dict(
-    vocab_size=128, hidden_size=64, intermediate_size=176, num_hidden_layers=1, num_attention_heads=4,
-    num_key_value_heads=2, hidden_act="silu", max_position_embeddings=256, rms_norm_eps=1e-6, draft_vocab_size=48,
+    vocab_size=128,
+    hidden_size=64,
+    intermediate_size=176,
+    num_hidden_layers=1,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    hidden_act="silu",
+    max_position_embeddings=256,
+    rms_norm_eps=1e-6,
+    draft_vocab_size=48,
     eagle_aux_hidden_state_layer_ids=[2, 4, 5],
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")
@@ -68,18 +76,31 @@ def test_the_tree_matches_the_public_code(drafter: Eagle3, public: dict[str, Ten
         head=None, embed=embed, placeholders=(), tokens_per_image=None, hidden_size=64, vocab_size=128, layers=8
     )
     target = SimpleNamespace(
-        parts=parts, processors=NodeProcessors(LogitsProcessorList(), 1), greedy=True, batch=1,
-        device=torch.device("cpu"), padding=None, cache=SlotCache(1, 32), prompt=ids[:, :12], tokens=[[]], live=[True],
-        rooms=lambda longest: [longest], prompt_embeds=embed(ids[:, :12]), prompt_hidden=public["features"],
-        pending=ids[:, 12], paths=[[0]],
-    )  # fmt: skip
+        parts=parts,
+        processors=NodeProcessors(LogitsProcessorList(), 1),
+        greedy=True,
+        batch=1,
+        device=torch.device("cpu"),
+        padding=None,
+        cache=SlotCache(1, 32),
+        prompt=ids[:, :12],
+        tokens=[[]],
+        live=[True],
+        rooms=lambda longest: [longest],
+        prompt_embeds=embed(ids[:, :12]),
+        prompt_hidden=public["features"],
+        pending=ids[:, 12],
+        paths=[[0]],
+    )
     # the public depth counts expansions after the first level, its 10 nodes count the root
     state = drafter.with_shape(DynamicTree(nodes=9, depth=4, width=3)).open(target)
     zero = torch.zeros(1, dtype=torch.long)
     state.observe(
-        target, root_only(target.pending), Evidence(hidden=public["features"][:, -1:]),
+        target,
+        root_only(target.pending),
+        Evidence(hidden=public["features"][:, -1:]),
         Verdict("path", zero, zero[:, None], zero, correction=target.pending),
-    )  # fmt: skip
+    )
     draft = state.propose(target, Keys.of(0, 1))
     assert torch.equal(draft.value, public["draft_tokens"])
     assert torch.equal(draft.tree.ancestor[0], public["tree_mask"][0, 0].bool())

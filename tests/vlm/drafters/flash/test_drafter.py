@@ -87,9 +87,13 @@ def test_greedy_words_are_those_of_transformers(kind: str, shape: str) -> None:
 def test_accepted_runs_of_several_blocks_change_no_word(shape: str) -> None:
     inputs = prompt(**PROMPT)
     out = mmspec.generate(
-        tiny("llava"), drafter=taught().with_shape(SHAPES[shape]), max_new_tokens=16, do_sample=False, return_dict=True,
+        tiny("llava"),
+        drafter=taught().with_shape(SHAPES[shape]),
+        max_new_tokens=16,
+        do_sample=False,
+        return_dict=True,
         **inputs,
-    )  # fmt: skip
+    )
     assert torch.equal(out.sequences, tiny("llava").generate(**inputs, max_new_tokens=16, do_sample=False))
     if shape != "confident-chain":
         assert max(max(filter(None, line), default=0) for line in out.stats.accepted) >= 4  # more than one block
@@ -181,9 +185,17 @@ def test_a_row_drafts_the_same_alone_and_in_a_batch(shape: str) -> None:
 def test_sampled_requests_draft_by_the_distribution_they_record(shape: str, rule: str) -> None:
     watched = Watched(make("flash").with_shape(SHAPES[shape]))
     out = mmspec.generate(
-        tiny("llava"), drafter=watched, rule=rule, seed=3, do_sample=True, temperature=0.8, top_k=20, max_new_tokens=12,
-        return_dict=True, **prompt("llava", images=1, batch=4),
-    )  # fmt: skip
+        tiny("llava"),
+        drafter=watched,
+        rule=rule,
+        seed=3,
+        do_sample=True,
+        temperature=0.8,
+        top_k=20,
+        max_new_tokens=12,
+        return_dict=True,
+        **prompt("llava", images=1, batch=4),
+    )
     assert out.stats.exact
     for seen in watched.rounds:
         draft = seen.draft

@@ -33,12 +33,24 @@ SHAPES: dict[str, Shape] = {
 def gemma(vocab: int = V, small: bool = True) -> hf.Gemma4ForCausalLM:
     """With a layer that shares keys and embeddings for each layer, as small models have, or without both."""
     config = hf.Gemma4TextConfig(
-        vocab_size=vocab, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_kv_shared_layers=int(small),
-        layer_types=["sliding_attention", "full_attention"] * 2, num_attention_heads=2, num_key_value_heads=1,
-        head_dim=8, global_head_dim=16, sliding_window=4, hidden_size_per_layer_input=4 * small,
+        vocab_size=vocab,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=4,
+        num_kv_shared_layers=int(small),
+        layer_types=["sliding_attention", "full_attention"] * 2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        global_head_dim=16,
+        sliding_window=4,
+        hidden_size_per_layer_input=4 * small,
         vocab_size_per_layer_input=vocab * small,
-        final_logit_softcapping=None, bos_token_id=None, eos_token_id=None, pad_token_id=0,
-    )  # fmt: skip
+        final_logit_softcapping=None,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = hf.Gemma4ForCausalLM(config).eval().requires_grad_(False)
@@ -52,11 +64,20 @@ def gemma(vocab: int = V, small: bool = True) -> hf.Gemma4ForCausalLM:
 def assistant(vocab: int = V, clusters: int = 0, **changed: object) -> Gemma4Assistant:
     config = Gemma4AssistantConfig(
         **dict(
-            hidden_size=16, backbone_hidden_size=32, vocab_size=vocab, intermediate_size=24, num_attention_heads=2,
-            layer_types=("sliding_attention", "full_attention"), head_dim=8, global_head_dim=16, sliding_window=4,
-            clusters=clusters, clusters_read=2,
-        ) | changed
-    )  # fmt: skip
+            hidden_size=16,
+            backbone_hidden_size=32,
+            vocab_size=vocab,
+            intermediate_size=24,
+            num_attention_heads=2,
+            layer_types=("sliding_attention", "full_attention"),
+            head_dim=8,
+            global_head_dim=16,
+            sliding_window=4,
+            clusters=clusters,
+            clusters_read=2,
+        )
+        | changed
+    )
     with torch.random.fork_rng():
         torch.manual_seed(5)
         drafter = Gemma4Assistant(config)
@@ -88,9 +109,15 @@ def drawn(shape: str, clusters: int) -> tuple[Tensor, float]:
     """How often each continuation comes up, and the accept length."""
     drafter = assistant(clusters=clusters).with_shape(SHAPES[shape])
     out = mmspec.generate(
-        gemma(), input_ids=PROMPT.expand(ROWS, -1), drafter=drafter, seed=3, do_sample=True, top_k=0,
-        max_new_tokens=STEPS + 2, return_dict=True,
-    )  # fmt: skip
+        gemma(),
+        input_ids=PROMPT.expand(ROWS, -1),
+        drafter=drafter,
+        seed=3,
+        do_sample=True,
+        top_k=0,
+        max_new_tokens=STEPS + 2,
+        return_dict=True,
+    )
     tokens = out.sequences[:, PROMPT.shape[1] :]
     cell = (tokens[:, 0] * V + tokens[:, 1]) * V + tokens[:, 2]
     return torch.bincount(cell, minlength=V**STEPS), out.stats.accept_length

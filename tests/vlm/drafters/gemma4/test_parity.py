@@ -19,21 +19,42 @@ ROPE = {
     "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
 }
 _SAME = dict(
-    vocab_size=96, num_attention_heads=2, num_key_value_heads=1, head_dim=8, global_head_dim=16, sliding_window=6,
-    rms_norm_eps=1e-6, tie_word_embeddings=True, rope_parameters=ROPE,
-)  # fmt: skip
+    vocab_size=96,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+    head_dim=8,
+    global_head_dim=16,
+    sliding_window=6,
+    rms_norm_eps=1e-6,
+    tie_word_embeddings=True,
+    rope_parameters=ROPE,
+)
 TARGET = dict(
-    _SAME, hidden_size=32, intermediate_size=48, num_hidden_layers=6, num_kv_shared_layers=2,
-    layer_types=["sliding_attention", "full_attention"] * 3, hidden_size_per_layer_input=4,
-    vocab_size_per_layer_input=96, final_logit_softcapping=None,
-)  # fmt: skip
+    _SAME,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=6,
+    num_kv_shared_layers=2,
+    layer_types=["sliding_attention", "full_attention"] * 3,
+    hidden_size_per_layer_input=4,
+    vocab_size_per_layer_input=96,
+    final_logit_softcapping=None,
+)
 ASSISTANT = dict(
-    backbone_hidden_size=32, use_ordered_embeddings=False, num_centroids=12, centroid_intermediate_top_k=3,
+    backbone_hidden_size=32,
+    use_ordered_embeddings=False,
+    num_centroids=12,
+    centroid_intermediate_top_k=3,
     text_config=dict(
-        _SAME, hidden_size=24, intermediate_size=40, num_hidden_layers=3, num_kv_shared_layers=3,
-        layer_types=["sliding_attention", "sliding_attention", "full_attention"], hidden_size_per_layer_input=0,
+        _SAME,
+        hidden_size=24,
+        intermediate_size=40,
+        num_hidden_layers=3,
+        num_kv_shared_layers=3,
+        layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+        hidden_size_per_layer_input=0,
     ),
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,13 @@ from tests.vlm.tiny import HIDDEN, VOCAB, prompt, tiny
 
 HEADS, LAYERS, COUNT, INNER = 3, 3, 9, 48
 ATTENTION = dict(num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5, rope_theta=500.0)
-CONFIG = dict(hydra_num_heads=HEADS, hydra_num_layers=LAYERS, grounded_heads=True, hidden_state_offset=0,
-              base_model_name_or_path="random")  # fmt: skip
+CONFIG = dict(
+    hydra_num_heads=HEADS,
+    hydra_num_layers=LAYERS,
+    grounded_heads=True,
+    hidden_state_offset=0,
+    base_model_name_or_path="random",
+)
 PLUS = dict(CONFIG, hydra_head_arch="prefix-mlp", **ATTENTION)
 PREFIX, LAYER = "prefix_embeding_layer.", "prefix_embeding_layer.layers.0."
 
@@ -102,10 +107,17 @@ def load(plus: bool, state: dict[str, Tensor], **config: object) -> Hydra:
 def test_the_prefix_layer_reference_is_a_llama_model_of_one_layer() -> None:
     state, hidden = prefix_layer(), torch.randn(COUNT, HIDDEN)
     sizes = {name: value for name, value in ATTENTION.items() if name != "rope_theta"}
-    model = hf.LlamaModel(hf.LlamaConfig(
-        vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=INNER, num_hidden_layers=1, head_dim=8,
-        rope_parameters={"rope_type": "default", "rope_theta": ATTENTION["rope_theta"]}, **sizes,
-    )).eval()  # fmt: skip
+    model = hf.LlamaModel(
+        hf.LlamaConfig(
+            vocab_size=VOCAB,
+            hidden_size=HIDDEN,
+            intermediate_size=INNER,
+            num_hidden_layers=1,
+            head_dim=8,
+            rope_parameters={"rope_type": "default", "rope_theta": ATTENTION["rope_theta"]},
+            **sizes,
+        )
+    ).eval()
     model.load_state_dict({name.removeprefix(PREFIX): value for name, value in state.items()})
     expected = model(inputs_embeds=hidden[None]).last_hidden_state[0]
     torch.testing.assert_close(prefix_states(state, hidden), expected, atol=1e-5, rtol=1e-4)

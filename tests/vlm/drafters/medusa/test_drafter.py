@@ -51,10 +51,20 @@ def opened(drafter: HeadDrafter, ids: Tensor, hidden: Tensor) -> object:
     """A state about to draft behind ids [1, n] whose states but the last's are known, hidden [1, n - 1, H]."""
     parts = take_apart(tiny("llama"))
     target = SimpleNamespace(
-        parts=parts, processors=NodeProcessors(LogitsProcessorList(), 1), greedy=True, batch=1, padding=None,
-        device=ids.device, cache=SlotCache(1, 32), prompt=ids[:, :-1], prompt_embeds=parts.embed(ids[:, :-1]),
-        prompt_hidden=hidden, tokens=[[]], paths=[[0]], pending=ids[:, -1],
-    )  # fmt: skip
+        parts=parts,
+        processors=NodeProcessors(LogitsProcessorList(), 1),
+        greedy=True,
+        batch=1,
+        padding=None,
+        device=ids.device,
+        cache=SlotCache(1, 32),
+        prompt=ids[:, :-1],
+        prompt_embeds=parts.embed(ids[:, :-1]),
+        prompt_hidden=hidden,
+        tokens=[[]],
+        paths=[[0]],
+        pending=ids[:, -1],
+    )
     state, zero = drafter.open(target), torch.zeros(1, dtype=torch.long)
     verdict = Verdict("path", zero, zero[:, None], zero, correction=ids[:, -1])
     state.observe(target, root_only(ids[:, -2]), Evidence(hidden=hidden[:, -1:]), verdict)
@@ -106,9 +116,13 @@ def test_training_learns_the_next_tokens_of_the_target(name: str) -> None:
     assert losses[-1] < 0.5 * losses[0] and set(notes) == {"hit0", "hit1", "hit2"}
     # what was learned at each depth is what is drafted at that depth: nearly all chains are right
     out = mmspec.generate(
-        model, drafter=drafter.eval().requires_grad_(False).with_shape(Chain()), max_new_tokens=24, do_sample=False,
-        return_dict=True, **inputs,
-    )  # fmt: skip
+        model,
+        drafter=drafter.eval().requires_grad_(False).with_shape(Chain()),
+        max_new_tokens=24,
+        do_sample=False,
+        return_dict=True,
+        **inputs,
+    )
     assert torch.equal(out.sequences, ids) and out.stats.accept_length > 2.8
 
 
@@ -135,9 +149,16 @@ def test_sampled_requests_draft_by_the_distribution_they_record(name: str, shape
     watched = Watched(make(name).with_shape(SHAPES[shape]))
     inputs = prompt("qwen2_5_vl", images=3, batch=4)
     out = mmspec.generate(
-        tiny("qwen2_5_vl"), drafter=watched, seed=3, do_sample=True, temperature=0.8, top_k=20, max_new_tokens=12,
-        return_dict=True, **inputs,
-    )  # fmt: skip
+        tiny("qwen2_5_vl"),
+        drafter=watched,
+        seed=3,
+        do_sample=True,
+        temperature=0.8,
+        top_k=20,
+        max_new_tokens=12,
+        return_dict=True,
+        **inputs,
+    )
     assert out.stats.exact
     for seen in watched.rounds:
         draft = seen.draft

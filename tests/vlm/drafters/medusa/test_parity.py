@@ -43,9 +43,16 @@ def test_a_static_tree_matches_the_public_code(medusa: Medusa, public: dict[str,
         head=None, embed=nn.Embedding(128, 64), placeholders=(), tokens_per_image=None, hidden_size=64, vocab_size=128
     )
     target = SimpleNamespace(
-        parts=parts, processors=NodeProcessors(LogitsProcessorList(), 1), greedy=True, batch=1,
-        device=torch.device("cpu"), tokens=[[]], live=[True], rooms=lambda longest: [longest], pending=root,
-    )  # fmt: skip
+        parts=parts,
+        processors=NodeProcessors(LogitsProcessorList(), 1),
+        greedy=True,
+        batch=1,
+        device=torch.device("cpu"),
+        tokens=[[]],
+        live=[True],
+        rooms=lambda longest: [longest],
+        pending=root,
+    )
     state = medusa.with_shape(TREE).open(target)
     zero = torch.zeros(1, dtype=torch.long)
     verdict = Verdict("path", zero, zero[:, None], zero, correction=root)
@@ -72,8 +79,13 @@ def test_files_of_the_heads_alone_and_of_the_whole_model_are_read(medusa: Medusa
 
 
 def test_blocks_of_a_deeper_head_keep_their_own_weights() -> None:
-    shapes = {"0.linear.weight": (6, 6), "0.linear.bias": (6,), "1.linear.weight": (6, 6), "1.linear.bias": (6,),
-              "2.weight": (11, 6)}  # fmt: skip
+    shapes = {
+        "0.linear.weight": (6, 6),
+        "0.linear.bias": (6,),
+        "1.linear.weight": (6, 6),
+        "1.linear.bias": (6,),
+        "2.weight": (11, 6),
+    }
     weights = {f"medusa_head.{i}.{name}": torch.randn(shape) for i in range(2) for name, shape in shapes.items()}
     config = dict(medusa_num_heads=2, medusa_num_layers=2)
     made = mmspec.vlm.drafter_from_state_dict("medusa", weights, config)

@@ -14,9 +14,17 @@ from tests.parity import case
 
 CLOSE = dict(atol=2e-5, rtol=1e-4)
 CONFIG = dict(
-    model_type="llava", vocab_size=128, hidden_size=64, intermediate_size=176, num_hidden_layers=1,
-    num_attention_heads=4, num_key_value_heads=4, hidden_act="silu", rms_norm_eps=1e-5, pad_token_id=0,
-)  # fmt: skip
+    model_type="llava",
+    vocab_size=128,
+    hidden_size=64,
+    intermediate_size=176,
+    num_hidden_layers=1,
+    num_attention_heads=4,
+    num_key_value_heads=4,
+    hidden_act="silu",
+    rms_norm_eps=1e-5,
+    pad_token_id=0,
+)
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +71,19 @@ def test_qwen_files_norm_their_input_and_have_biases_and_groups() -> None:
     shapes |= {f"layers.0.{x}_layernorm.weight": (24,) for x in ("input", "post_attention")}
     state = {name: torch.randn(shape) for name, shape in shapes.items()}
     config = dict(
-        model_type="qwen2_vl", vocab_size=40, hidden_size=24, intermediate_size=20, num_hidden_layers=1,
-        num_attention_heads=3, num_key_value_heads=1, hidden_act="silu", rms_norm_eps=1e-6, rope_theta=1e6,
-        rope_scaling={"type": "mrope", "mrope_section": [1, 1, 2]}, tie_word_embeddings=False,
-    )  # fmt: skip
+        model_type="qwen2_vl",
+        vocab_size=40,
+        hidden_size=24,
+        intermediate_size=20,
+        num_hidden_layers=1,
+        num_attention_heads=3,
+        num_key_value_heads=1,
+        hidden_act="silu",
+        rms_norm_eps=1e-6,
+        rope_theta=1e6,
+        rope_scaling={"type": "mrope", "mrope_section": [1, 1, 2]},
+        tie_word_embeddings=False,
+    )
     drafter = mmspec.vlm.drafter_from_state_dict("msd", state, config)
     assert drafter.config.input_norm and drafter.config.qkv_bias and drafter.config.num_key_value_heads == 1
     assert torch.equal(drafter.norm.weight, state["layers.0.input_layernorm.weight"])

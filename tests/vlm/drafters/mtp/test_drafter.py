@@ -28,18 +28,37 @@ from tests.vlm.tiny import liven
 
 VOCAB = 60
 _SIZES = dict(
-    vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
-    max_position_embeddings=512, bos_token_id=None, eos_token_id=None, pad_token_id=0,
-)  # fmt: skip
+    vocab_size=VOCAB,
+    hidden_size=32,
+    intermediate_size=48,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    max_position_embeddings=512,
+    bos_token_id=None,
+    eos_token_id=None,
+    pad_token_id=0,
+)
 _LINEAR = dict(
-    linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8,
-    linear_conv_kernel_dim=3, layer_types=["linear_attention", "full_attention"] * 2, num_hidden_layers=4,
-)  # fmt: skip
+    linear_num_key_heads=2,
+    linear_num_value_heads=4,
+    linear_key_head_dim=8,
+    linear_value_head_dim=8,
+    linear_conv_kernel_dim=3,
+    layer_types=["linear_attention", "full_attention"] * 2,
+    num_hidden_layers=4,
+)
 _EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=16)
 _DEEP = dict(
-    num_hidden_layers=3, n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, n_shared_experts=1,
-    n_group=1, topk_group=1, first_k_dense_replace=1,
-)  # fmt: skip
+    num_hidden_layers=3,
+    n_routed_experts=4,
+    num_experts_per_tok=2,
+    moe_intermediate_size=16,
+    n_shared_experts=1,
+    n_group=1,
+    topk_group=1,
+    first_k_dense_replace=1,
+)
 
 
 def qwen_next() -> nn.Module:
@@ -67,10 +86,13 @@ def of_class(name: str) -> nn.Module:
 
 
 TARGETS = {
-    "qwen3_next": qwen_next, "qwen3_5": qwen_dense, "deepseek_v3": deepseek, "glm4_moe": glm,
+    "qwen3_next": qwen_next,
+    "qwen3_5": qwen_dense,
+    "deepseek_v3": deepseek,
+    "glm4_moe": glm,
     "glm4v_moe": lambda: of_class("Glm4vMoeForConditionalGeneration"),
     "exaone4_5": lambda: of_class("Exaone4_5_ForConditionalGeneration"),
-}  # fmt: skip
+}
 # whose layer stands behind the model's own, and where
 BEHIND = {"deepseek_v3": "model.", "glm4_moe": "model.", "glm4v_moe": "model.language_model."}
 
@@ -100,13 +122,22 @@ def published(name: str) -> dict[str, Tensor]:
         norms = [norm + 0.1 * torch.randn(width) for _ in range(3)]
     if name in BEHIND:
         prefix = f"{BEHIND[name]}layers.{parts.layers}."
-        own = {"eh_proj.weight": fc, "enorm.weight": norms[0], "hnorm.weight": norms[1],
-               "shared_head.norm.weight": norms[2], "shared_head.head.weight": torch.zeros(2, width),
-               "embed_tokens.weight": torch.zeros(2, width)}  # fmt: skip
+        own = {
+            "eh_proj.weight": fc,
+            "enorm.weight": norms[0],
+            "hnorm.weight": norms[1],
+            "shared_head.norm.weight": norms[2],
+            "shared_head.head.weight": torch.zeros(2, width),
+            "embed_tokens.weight": torch.zeros(2, width),
+        }
         own = {f"{prefix}{key}": value for key, value in own.items()} | {f"{prefix}{k}": v for k, v in state.items()}
     else:
-        own = {"mtp.fc.weight": fc, "mtp.pre_fc_norm_embedding.weight": norms[0],
-               "mtp.pre_fc_norm_hidden.weight": norms[1], "mtp.norm.weight": norms[2]}  # fmt: skip
+        own = {
+            "mtp.fc.weight": fc,
+            "mtp.pre_fc_norm_embedding.weight": norms[0],
+            "mtp.pre_fc_norm_hidden.weight": norms[1],
+            "mtp.norm.weight": norms[2],
+        }
         own |= {f"mtp.layers.0.{key}": value for key, value in state.items()}
     return own | {"model.layers.0.input_layernorm.weight": norm, "lm_head.weight": torch.zeros(VOCAB, width)}
 
@@ -194,8 +225,13 @@ def test_the_layer_output_matches_transformers(name: str) -> None:
         pytest.skip(f"transformers {hf.__version__} has no forward_layer of an MtpModel to compare with")
     theirs = own_model(model, 1).eval()
     layer, own = theirs.layers[0], mtp.decoder
-    for module, like in ((layer.mtp_block, own.layers[0]), (layer.enorm, mtp.embedding_norm), (layer.eh_proj, mtp.fc),
-                         (layer.hnorm, mtp.hidden_norm), (layer.post_norm, own.norm)):  # fmt: skip
+    for module, like in (
+        (layer.mtp_block, own.layers[0]),
+        (layer.enorm, mtp.embedding_norm),
+        (layer.eh_proj, mtp.fc),
+        (layer.hnorm, mtp.hidden_norm),
+        (layer.post_norm, own.norm),
+    ):
         module.load_state_dict(like.state_dict())
     states, place = model.model(ids).last_hidden_state[:, :-1], torch.arange(1, ids.shape[1])[None]
     expected = theirs.forward_layer(0, states, place, hf.cache_utils.MtpCache(), input_ids=ids[:, 1:])

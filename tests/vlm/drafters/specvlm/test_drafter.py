@@ -86,11 +86,18 @@ def test_averaging_before_the_fusing_layer_is_averaging_behind_it(composition: s
         torch.testing.assert_close(found.carry[row, first : first + count], rows[k, :count])
 
 
-@pytest.mark.parametrize("composition, expected", [
-    ("prune", [4 + 3, 6 + 1 + 2, 2]), ("pool", [4 + 2, 6 + 1 + 2, 2]), ("conv", [4 + 4, 6 + 1 + 3, 2]),
-    ("resampler", [4 + 2, 6 + 1 + 2, 2]), ("text_only", [4, 6, 2]), ("weight", [4 + 4, 6 + 1 + 3, 2]),
-    ("concat", [4 + 7, 6 + 1 + 5, 2]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "composition, expected",
+    [
+        ("prune", [4 + 3, 6 + 1 + 2, 2]),
+        ("pool", [4 + 2, 6 + 1 + 2, 2]),
+        ("conv", [4 + 4, 6 + 1 + 3, 2]),
+        ("resampler", [4 + 2, 6 + 1 + 2, 2]),
+        ("text_only", [4, 6, 2]),
+        ("weight", [4 + 4, 6 + 1 + 3, 2]),
+        ("concat", [4 + 7, 6 + 1 + 5, 2]),
+    ],
+)
 def test_slots_count_the_remaining_rows_and_stay_in_order(composition: str, expected: list[int]) -> None:
     of = view([[8], [1, 5], []])  # a picture that would get more rows than it has keeps what it has
     slots = drafter(composition).read(of)
@@ -190,11 +197,15 @@ def test_training_and_drafting_give_the_gate_the_same_inputs() -> None:
     )
 
 
-@pytest.mark.parametrize("kind, images, batch, composition, shape", [
-    (kind, images, batch, COMPOSITIONS[(i + j) % len(COMPOSITIONS)], list(SHAPES)[(i + j) % 3])
-    for i, kind in enumerate(("llava", "qwen2_5_vl", "llava_next"))
-    for j, (images, batch) in enumerate(((0, 1), (1, 1), (3, 1), (3, 4)))
-] + [("llava", 3, 4, "select", shape) for shape in SHAPES])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind, images, batch, composition, shape",
+    [
+        (kind, images, batch, COMPOSITIONS[(i + j) % len(COMPOSITIONS)], list(SHAPES)[(i + j) % 3])
+        for i, kind in enumerate(("llava", "qwen2_5_vl", "llava_next"))
+        for j, (images, batch) in enumerate(((0, 1), (1, 1), (3, 1), (3, 4)))
+    ]
+    + [("llava", 3, 4, "select", shape) for shape in SHAPES],
+)
 def test_greedy_words_are_the_targets_own(kind: str, images: int, batch: int, composition: str, shape: str) -> None:
     inputs = dict(prompt(kind, images=images, batch=batch), max_new_tokens=16, do_sample=False)
     specvlm = drafter(composition).with_shape(SHAPES[shape])
@@ -262,10 +273,15 @@ def test_saved_drafters_come_back(composition: str, tmp_path) -> None:
     assert torch.equal(again.read(of).attend, saved.read(of).attend)
 
 
-@pytest.mark.parametrize("settings, match", (
-    (dict(composition="mix"), "composition: expected one of select"), (dict(queries=0), "queries: expected at least 1"),
-    (dict(weight_ratio=6), "at most 5, got 6"), (dict(gumbel_temperature=0.0), "gumbel_temperature"),
-))  # fmt: skip
+@pytest.mark.parametrize(
+    "settings, match",
+    (
+        (dict(composition="mix"), "composition: expected one of select"),
+        (dict(queries=0), "queries: expected at least 1"),
+        (dict(weight_ratio=6), "at most 5, got 6"),
+        (dict(gumbel_temperature=0.0), "gumbel_temperature"),
+    ),
+)
 def test_impossible_settings_are_refused(settings: dict, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         SpecVlmConfig(HIDDEN, 48, 4, VOCAB, **settings)

@@ -22,9 +22,17 @@ from tests.vlm.drafters.eagle.test_parity import same_tree
 
 CLOSE = dict(atol=2e-5, rtol=1e-4)
 CONFIG = dict(
-    model_type="llava_next", vocab_size=128, hidden_size=64, intermediate_size=176, num_hidden_layers=1,
-    num_attention_heads=4, num_key_value_heads=4, hidden_act="silu", max_position_embeddings=512, rms_norm_eps=1e-6,
-)  # fmt: skip
+    model_type="llava_next",
+    vocab_size=128,
+    hidden_size=64,
+    intermediate_size=176,
+    num_hidden_layers=1,
+    num_attention_heads=4,
+    num_key_value_heads=4,
+    hidden_act="silu",
+    max_position_embeddings=512,
+    rms_norm_eps=1e-6,
+)
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +90,10 @@ def test_two_rounds_of_trees_match_the_public_code(drafter: ViSpec, public: dict
 
     new = public["round2.ids"][0, -3:]  # two accepted and the one that follows
     path = next(
-        draft.tree.path[0, n, :3] for n in range(10)
+        draft.tree.path[0, n, :3]
+        for n in range(10)
         if draft.tree.depth[0, n] == 2 and torch.equal(draft.value[0, draft.tree.path[0, n, 1:3]], new[:2])
-    )  # fmt: skip
+    )
     hidden = torch.zeros(1, 10, 64)
     hidden[0, path] = public["round2.target_hidden"][0]
     target.paths, target.pending = [path.tolist()], new[-1:]
@@ -125,8 +134,18 @@ def target_of(public: dict[str, Tensor]) -> SimpleNamespace:
 
 def published(**changes: object) -> tuple[dict[str, Tensor], dict]:
     """Random tensors under the published names and the config they fit: Qwen's shape, with biases."""
-    config = dict(hidden_size=24, intermediate_size=20, num_attention_heads=3, num_key_value_heads=3, vocab_size=40,
-                  num_hidden_layers=1, rope_theta=1e6, qkv_bias=True, model_type="qwen2_5_vl", **changes)  # fmt: skip
+    config = dict(
+        hidden_size=24,
+        intermediate_size=20,
+        num_attention_heads=3,
+        num_key_value_heads=3,
+        vocab_size=40,
+        num_hidden_layers=1,
+        rope_theta=1e6,
+        qkv_bias=True,
+        model_type="qwen2_5_vl",
+        **changes,
+    )
     square, tall = (24, 24), (20, 24)
     shapes = {"embed_tokens.weight": (40, 24), "fc.weight": (24, 48), "img_fc.weight": (24, 48)}
     shapes |= {f"layers.0.self_attn.{x}_proj.weight": square for x in "qkvo"}

@@ -18,18 +18,30 @@ from tests.vlm.drafters.watched import Planted
 from tests.vlm.tiny import VOCAB, prompt, tiny
 
 RANK, WORDS, K = 3, 20, 12
-RELEASED = {"token_embed": "w1", "readout": "w2", "mix_l": "mix.L", "mlp_gate": "mlp.gate_proj", "mlp_up": "mlp.up_proj",
-            "mlp_down": "mlp.down_proj"}  # fmt: skip
+RELEASED = {
+    "token_embed": "w1",
+    "readout": "w2",
+    "mix_l": "mix.L",
+    "mlp_gate": "mlp.gate_proj",
+    "mlp_up": "mlp.up_proj",
+    "mlp_down": "mlp.down_proj",
+}
 SIZES = dict(xpress_rank=RANK, xpress_mlp_ratio=2, num_jacobi_passes=3)
 
 
 def random_file(drafted: int = WORDS, prefix: str = "refiner_head.") -> dict[str, Tensor]:
     torch.manual_seed(1)
     shapes = {
-        "token_embed.weight": (WORDS, RANK), "down_h.weight": (RANK, WIDTH), "down_g.weight": (RANK, WIDTH),
-        "in_proj.weight": (RANK, 3 * RANK), "mix_l": (RANK, BLOCK, BLOCK), "mlp_gate.weight": (2 * RANK, RANK),
-        "mlp_up.weight": (2 * RANK, RANK), "mlp_down.weight": (RANK, 2 * RANK), "readout.weight": (drafted, RANK),
-    }  # fmt: skip
+        "token_embed.weight": (WORDS, RANK),
+        "down_h.weight": (RANK, WIDTH),
+        "down_g.weight": (RANK, WIDTH),
+        "in_proj.weight": (RANK, 3 * RANK),
+        "mix_l": (RANK, BLOCK, BLOCK),
+        "mlp_gate.weight": (2 * RANK, RANK),
+        "mlp_up.weight": (2 * RANK, RANK),
+        "mlp_down.weight": (RANK, 2 * RANK),
+        "readout.weight": (drafted, RANK),
+    }
     return random_state() | {prefix + name: 0.5 * torch.randn(shape) for name, shape in shapes.items()}
 
 
@@ -37,8 +49,11 @@ def load(drafted: int = WORDS, **top: object) -> XPress:
     state = random_file(drafted)
     if drafted < WORDS:
         ids = torch.arange(drafted) + 3
-        state |= {"lm_head.weight": torch.randn(drafted, WIDTH), "d2t": ids - torch.arange(drafted),
-                  "t2d": torch.zeros(WORDS, dtype=torch.bool).index_fill_(0, ids, True)}  # fmt: skip
+        state |= {
+            "lm_head.weight": torch.randn(drafted, WIDTH),
+            "d2t": ids - torch.arange(drafted),
+            "t2d": torch.zeros(WORDS, dtype=torch.bool).index_fill_(0, ids, True),
+        }
     return mmspec.vlm.drafter_from_state_dict("xpress", state, speculators(**SIZES, draft_vocab_size=drafted, **top))
 
 
