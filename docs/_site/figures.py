@@ -55,7 +55,7 @@ def tables(page: Path) -> Iterator[Table]:
             continue
         if len(lines) > 2:
             heads, _, *cells = lines
-            yield Table(title, " ".join(text), [dict(zip(heads, one, strict=True)) for one in cells])
+            yield Table(title, " ".join(text), [dict(zip(heads, cell, strict=True)) for cell in cells])
         lines = []
         if line.startswith("#"):
             title, text = line.lstrip("# "), []
@@ -231,7 +231,7 @@ def pictures() -> None:
 
 
 def estimate() -> None:
-    table = next(one for one in tables(DOCS / "estimate.md") if "measured (10-90 %)" in one.rows[0])
+    table = next(table for table in tables(DOCS / "estimate.md") if "measured (10-90 %)" in table.rows[0])
     rows = [
         {"case": line["case"], "measured": number(line["measured (10-90 %)"]), "predicted": number(line["predicted"])}
         for line in table.rows
@@ -240,7 +240,7 @@ def estimate() -> None:
 
 
 def training() -> None:
-    table = next(one for one in tables(ROOT / "BENCHMARKS.md") if {"drafter", "100", "800"} <= set(one.rows[0]))
+    table = next(table for table in tables(ROOT / "BENCHMARKS.md") if {"drafter", "100", "800"} <= set(table.rows[0]))
     lines = {}
     for row in table.rows:
         points = [(int(step), float(cell)) for step, cell in row.items() if step.isdigit() and cell != "-"]
@@ -308,7 +308,9 @@ def time() -> None:
         whole = sum(parts.get("mmspec plain", {}).values())
         if whole:
             title = f"captions, T = {number_in('T =', table):g}"
-            found[title] = {name: {part: one / whole for part, one in bar.items()} for name, bar in parts.items()}
+            found[title] = {
+                name: {part: seconds / whole for part, seconds in bar.items()} for name, bar in parts.items()
+            }
     plot(profiles.draw_shares, found, "time")
 
 

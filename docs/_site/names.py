@@ -89,7 +89,7 @@ def _classes_of_methods(package: str) -> dict[str, str]:
     if not any(reads):
         return {}
     index = json.loads((ROOT / "mmspec" / "methods" / "index.json").read_text(encoding="utf-8"))
-    homes = (one["home"].partition(":") for one in index)
+    homes = (entry["home"].partition(":") for entry in index)
     return {name: home for home, _, name in homes if home.startswith(f"{package}.") and name[0].isupper()}
 
 
@@ -97,9 +97,9 @@ def found(module: str, name: str) -> Home:
     """Return where a name of a module is defined, through however many modules it is imported from."""
     for node in tree_of(module).body:
         if isinstance(node, ast.ImportFrom):
-            for one in node.names:
-                if (one.asname or one.name) == name:
-                    return found(_source(module, node), one.name)
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return found(_source(module, node), alias.name)
         elif name in _defined(node):
             return Home(module, name)
     raise LookupError(f"{module} has no {name}")
@@ -114,7 +114,7 @@ def _source(module: str, node: ast.ImportFrom) -> str:
 
 def _defined(node: ast.stmt) -> set[str]:
     targets = [*getattr(node, "targets", ()), getattr(node, "target", None)]
-    return {getattr(node, "name", None), *(one.id for one in targets if isinstance(one, ast.Name))}
+    return {getattr(node, "name", None), *(target.id for target in targets if isinstance(target, ast.Name))}
 
 
 def node_of(home: Home) -> ast.stmt:
@@ -128,7 +128,7 @@ def docstring(home: Home) -> str | None:
     node, body = node_of(home), tree_of(home.module).body
     if isinstance(node, ast.ClassDef | ast.FunctionDef):
         return ast.get_docstring(node)
-    after = next((two for one, two in pairwise(body) if one is node), None)
+    after = next((two for statement, two in pairwise(body) if statement is node), None)
     value = after.value if isinstance(after, ast.Expr) else None
     return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
 
@@ -136,9 +136,9 @@ def docstring(home: Home) -> str | None:
 def methods(node: ast.ClassDef) -> dict[str, str]:
     """Return the public methods and properties of a class with their docstrings; a property's setter need not have any."""
     said: dict[str, str] = {}
-    for one in node.body:
-        if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and not one.name.startswith("_"):
-            said[one.name] = said.get(one.name, "") + (ast.get_docstring(one) or "")
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef) and not item.name.startswith("_"):
+            said[item.name] = said.get(item.name, "") + (ast.get_docstring(item) or "")
     return said
 
 
@@ -153,7 +153,7 @@ def explained(node: ast.ClassDef) -> set[str]:
 def lineage(home: Home) -> list[ast.ClassDef]:
     """Return a class and those of its bases that are of this checkout."""
     node, nodes = node_of(home), []
-    for base in (ast.unparse(one).partition("[")[0] for one in node.bases):
+    for base in (ast.unparse(base).partition("[")[0] for base in node.bases):
         with suppress(LookupError):  # a base from elsewhere
             nodes += lineage(found(home.module, base))
     return [node, *nodes]
@@ -189,8 +189,8 @@ def silent(shown: str, home: Home) -> list[str]:
 
 def undocumented() -> list[str]:
     return [
-        one
+        gap
         for package, title in AREAS.items()
         for name, home in public(package).items()
-        for one in silent(f"{title}.{name}", home)
+        for gap in silent(f"{title}.{name}", home)
     ]

@@ -40,16 +40,18 @@ def show_table(table: EstimateTable) -> None:
         "target efficiency",
     )
     shown = {id(chosen): "chosen: ", 0: ""}
-    rows = [_line(one, shown.get(id(one), "")) for one in (chosen, *table.lengths, *table.trees)]
+    rows = [_line(candidate, shown.get(id(candidate), "")) for candidate in (chosen, *table.lengths, *table.trees)]
     print_table(
         f"batch {request.batch}, {request.context} tokens, {request.pictures} pictures, {request.new_tokens} new",
         heads,
         rows,
         heads[1:],
     )
-    batches = [(batch, *_line(one, "")) for batch, one in table.batches]
+    batches = [(batch, *_line(batch_row, "")) for batch, batch_row in table.batches]
     print_table("the fastest draft of every batch", ("batch", *heads), batches, heads[1:])
-    schedules = [(one.schedule, one.devices, f"{one.speedup:.2f}", one.note) for one in table.schedules]
+    schedules = [
+        (schedule.schedule, schedule.devices, f"{schedule.speedup:.2f}", schedule.note) for schedule in table.schedules
+    ]
     title = f"schedules on a virtual clock, chains of {chosen.length}: simulated"
     print_table(title, ("schedule", "devices", "x plain", "assumed"), schedules)
     say(table.stops)
@@ -78,9 +80,9 @@ def estimate_panels(table: EstimateTable) -> list[Panel]:
 
     panels = []
     groups = {
-        "levels of a chain": [(one.length, one.speedup) for one in table.lengths],
-        f"nodes of a tree of {table.chosen.length} levels": [(one.nodes, one.speedup) for one in table.trees],
-        "batch": [(batch, one.speedup) for batch, one in table.batches],
+        "levels of a chain": [(length.length, length.speedup) for length in table.lengths],
+        f"nodes of a tree of {table.chosen.length} levels": [(tree.nodes, tree.speedup) for tree in table.trees],
+        "batch": [(batch, batch_row.speedup) for batch, batch_row in table.batches],
     }
     for axis, points in groups.items():
         if points:

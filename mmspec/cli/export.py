@@ -10,7 +10,7 @@ from mmspec.cli.options import check_choice, check_range, open_resources
 from mmspec.cli.people import say_next
 from mmspec.methods import methods
 
-_FACTS = {one.name: one.facts.get("engines", ()) for one in methods("vlm", "drafter")}
+_FACTS = {method.name: method.facts.get("engines", ()) for method in methods("vlm", "drafter")}
 ENGINES = tuple(sorted({engine for engines in _FACTS.values() for engine in engines}))
 LAYERS = "speculators"  # the engine whose drafters are layers of the target's class
 DTYPES = ("bfloat16", "float16", "float32")

@@ -31,16 +31,16 @@ def listed(domain: Domain, *kinds: Kind, models: str | None = None) -> str:
 
 def judged(domain: Domain) -> str:
     """Return the names of the decodings whose drafts relaxed rules can judge, for a help text."""
-    *most, last = (one.name for one in methods(domain, "decoding") if one.facts.get("judged"))
+    *most, last = (method.name for method in methods(domain, "decoding") if method.facts.get("judged"))
     return f"{', '.join(most)} or {last}"
 
 
 def forms(domain: Domain, kind: Kind) -> str:
     """Return the text forms of methods for a help text, with required settings: "strided:budget=..."."""
     shown = []
-    for one in methods(domain, kind):
-        needed = ",".join(f"{setting.name}=..." for setting in one.settings if setting.required)
-        shown.append(one.name + (f":{needed}" if needed else ""))
+    for method in methods(domain, kind):
+        needed = ",".join(f"{setting.name}=..." for setting in method.settings if setting.required)
+        shown.append(method.name + (f":{needed}" if needed else ""))
     return " ".join(shown)
 
 

@@ -217,7 +217,7 @@ def _tokens(
     figures, pictures = figures_of([output.stats], perf_counter() - began, output.errors), output.videos[0]
     figures |= {**opened.settings, "frames": len(pictures or ()), "plain_passes": float(opened.passes)}
     if pictures is not None:
-        save_video(np.stack([np.asarray(one) for one in pictures]), out, fps)
+        save_video(np.stack([np.asarray(picture) for picture in pictures]), out, fps)
     line = (
         f"{figures['frames']} frames in {figures['seconds']} s: {figures['target_passes']:g} target passes instead of "
         f"{figures['plain_passes']:g}; {drafted_by(figures)}, guidance {figures['guidance']}, "

@@ -22,7 +22,7 @@ def decoding_call(
     known = names(domain, "decoding", models=models)
     if name not in known:
         raise ValueError(f"--decoding: expected one of {', '.join(known)}{purpose}, got {name!r}{nearest(name, known)}")
-    takes = [one.name for one in find(name, domain, "decoding", models=models).settings]
+    takes = [setting.name for setting in find(name, domain, "decoding", models=models).settings]
     settings = {key: str(value) for key, value in (options or {}).items() if value is not None}
     refuse_options(name, settings, takes)
     return parse(joined(name, written | settings, weights), domain, "decoding", models=models)
@@ -32,7 +32,7 @@ def refuse_options(name: str, options: Mapping[str, Any], known: list[str]) -> N
     """Raise an error for options that a decoding does not have."""
     for option, value in options.items():
         if option not in known:
-            allowed = ", ".join(f"--{one}" for one in known) or "none of its own"
+            allowed = ", ".join(f"--{entry}" for entry in known) or "none of its own"
             raise ValueError(
                 f"--{option}: expected options that --decoding {name} takes ({allowed}), got {value!r}, leave it out"
             )
@@ -42,6 +42,6 @@ def check_needs(part: str, text: str, domain: Domain, models: str) -> None:
     """Check that the decoding of a text needs the part that an option names."""
     name = split(text, "--decoding")[0]
     known = methods(domain, "decoding", models=models)
-    needing = [one.name for one in known if part in one.needs]
-    if name in (one.name for one in known) and name not in needing:
+    needing = [entry.name for entry in known if part in entry.needs]
+    if name in (entry.name for entry in known) and name not in needing:
         raise ValueError(f"--{part}: expected --decoding {' or '.join(needing)}, got {name!r}, leave --{part} out")

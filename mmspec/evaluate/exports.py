@@ -29,9 +29,9 @@ def geneval(run: Path, samples: Sequence[dict], folder: Path) -> None:
         (inside / "samples").mkdir(parents=True, exist_ok=True)
         metadata = part[0]["asked"]["source"] or {"prompt": part[0]["asked"]["text"]}
         write_text_atomic(inside / "metadata.jsonl", json.dumps(metadata, ensure_ascii=False) + "\n")
-        for place, one in enumerate(part):
+        for place, entry in enumerate(part):
             with replacing(inside / "samples" / f"{place:04d}.png") as temporary:
-                load_output(run, one["shown"], "picture").save(temporary)
+                load_output(run, entry["shown"], "picture").save(temporary)
 
 
 def dpg(run: Path, samples: Sequence[dict], folder: Path) -> None:
@@ -44,7 +44,7 @@ def dpg(run: Path, samples: Sequence[dict], folder: Path) -> None:
             raise ValueError(
                 f"--export dpg: expected 1, 4 or 9 samples of every prompt, got {len(part)}, run with --samples 4"
             )
-        tiles = np.stack([np.asarray(load_output(run, one["shown"], "picture")) for one in part])
+        tiles = np.stack([np.asarray(load_output(run, entry["shown"], "picture")) for entry in part])
         whole = Image.fromarray(rearrange(tiles, "(row column) h w c -> (row h) (column w) c", row=side))
         with replacing(folder / f"{_file_name(part[0]['prompt'])}.png") as temporary:
             whole.save(temporary)
@@ -55,22 +55,22 @@ def vbench(run: Path, samples: Sequence[dict], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     kind = "mp4" if has_mp4_writer() else "gif"
     for part in _by_prompt(samples):
-        for place, one in enumerate(part):
-            frames = load_output(run, one["shown"], "film")
-            write_video(frames, folder / f"{_file_name(one['asked']['text'])}-{place}.{kind}", FPS)
+        for place, entry in enumerate(part):
+            frames = load_output(run, entry["shown"], "film")
+            write_video(frames, folder / f"{_file_name(entry['asked']['text'])}-{place}.{kind}", FPS)
 
 
 def _by_prompt(samples: Sequence[dict]) -> list[list[dict]]:
     """Return the samples of every prompt, in the set's order."""
     grouped: dict[str, list[dict]] = {}
-    for one in samples:
-        grouped.setdefault(one["prompt"], []).append(one)
+    for sample in samples:
+        grouped.setdefault(sample["prompt"], []).append(sample)
     return list(grouped.values())
 
 
 def _file_name(text: str) -> str:
     """Return a text as the name of a file, unchanged, or refuse it."""
-    if not text.strip(".") or any(one in text for one in _FORBIDDEN_IN_NAMES) or len(text.encode()) > 240:
+    if not text.strip(".") or any(name in text for name in _FORBIDDEN_IN_NAMES) or len(text.encode()) > 240:
         raise ValueError(
             f"--export: expected prompts that can be names of files, got {text[:60]!r}, shorten or rename it"
         )
@@ -91,9 +91,9 @@ def export_run(kind: str, records: Records, folder: Path) -> str:
     check_choice("--export", kind, LAYOUTS)
     shows, write = LAYOUTS[kind]
     cells: dict[str, list[dict]] = {}
-    for one in records.samples.values():
-        if one["failed"] is None and one["shown"] is not None and one["shows"] == shows:
-            cells.setdefault(one["cell"], []).append(one)
+    for sample in records.samples.values():
+        if sample["failed"] is None and sample["shown"] is not None and sample["shows"] == shows:
+            cells.setdefault(sample["cell"], []).append(sample)
     if not cells:
         raise ValueError(
             f"--export: expected a run that has made a {shows}, got none in {str(records.folder)!r}, run a model of them"

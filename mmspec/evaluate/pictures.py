@@ -97,8 +97,8 @@ def caption_prompts(count: int, seed: int) -> list[EvaluationPrompt]:
     """Return prompts of the zoo's world, each with a rendered picture of it for `real`."""
     firsts = range(FIRST + STEP * seed, FIRST + STEP * seed + count)
     return [
-        EvaluationPrompt(f"picture-{first}", (one.text,), real=partial(_real_picture, first))
-        for first, one in zip(firsts, requests_of("t2i", count, seed), strict=True)
+        EvaluationPrompt(f"picture-{first}", (request.text,), real=partial(_real_picture, first))
+        for first, request in zip(firsts, requests_of("t2i", count, seed), strict=True)
     ]
 
 
@@ -106,9 +106,9 @@ def class_prompts(count: int, seed: int) -> list[EvaluationPrompt]:
     """Return the classes of the zoo's world in turn, each with a different real picture."""
     return [
         EvaluationPrompt(
-            f"class-{i}", (one.text,), i % CLASSES, real=partial(_real_class, i % CLASSES, FIRST + STEP * seed + i)
+            f"class-{i}", (request.text,), i % CLASSES, real=partial(_real_class, i % CLASSES, FIRST + STEP * seed + i)
         )
-        for i, one in enumerate(requests_of("c2i", count, seed))
+        for i, request in enumerate(requests_of("c2i", count, seed))
     ]
 
 
@@ -131,8 +131,8 @@ class ObjectsDrawn:
     def __call__(self, outputs: Sequence[Image.Image], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
         return np.array(
             [
-                self.judge.agreement([image], [one.text]) if named_objects(one.text) else np.nan
-                for image, one in zip(outputs, prompts, strict=True)
+                self.judge.agreement([image], [prompt.text]) if named_objects(prompt.text) else np.nan
+                for image, prompt in zip(outputs, prompts, strict=True)
             ],
             dtype=np.float64,
         )
@@ -171,7 +171,7 @@ class PictureDomain(Domain):
         arguments = self.arguments(method, resources, setting)
 
         def draw(requests: Sequence[GenerationRequest], seed: int | Sequence[int]) -> ImageOutput:
-            out = resources.pipeline([one.prompt for one in requests], seed=seed, **arguments)
+            out = resources.pipeline([request.prompt for request in requests], seed=seed, **arguments)
             raise_errors(out.errors)
             return out
 
@@ -182,7 +182,7 @@ class PictureDomain(Domain):
 
     def certainty(self, timed: TimedSetting) -> dict:
         plain = [image for run in completed(timed.results[PLAIN]) for image in run.output]
-        return self.figures(timed.resources, timed.setting, [one for case in timed.cases for one in case], plain)
+        return self.figures(timed.resources, timed.setting, [run for case in timed.cases for run in case], plain)
 
     def reference(self, config: Any, resources: Any, setting: Any) -> GalleryReference:
         requests = self.requests(resources, setting)

@@ -56,10 +56,10 @@ def coco(file: Path, pictures: Path | None, asks: bool, count: int) -> Iterable[
     picture is its real picture."""
     table = read_json(file)
     try:
-        names = {one["id"]: one["file_name"] for one in table["images"]}
+        names = {image["id"]: image["file_name"] for image in table["images"]}
         captions: dict[int, list[str]] = {}
-        for one in sorted(table["annotations"], key=lambda note: note["id"]):
-            captions.setdefault(one["image_id"], []).append(" ".join(one["caption"].split()))
+        for note in sorted(table["annotations"], key=lambda note: note["id"]):
+            captions.setdefault(note["image_id"], []).append(" ".join(note["caption"].split()))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{file}: expected COCO's caption annotations, got a file without {error}; name captions_*.json"
@@ -85,16 +85,17 @@ def imagenet(file: Path) -> Iterable[EvaluationPrompt]:
     if file.suffix == ".json":
         table = read_json(file)
         names = [table[key] for key in sorted(table, key=_label)]
-        names = [one[-1] if isinstance(one, list) and one else one for one in names]
+        names = [name[-1] if isinstance(name, list) and name else name for name in names]
     else:
         names = [line.strip() for line in read_text(file).split("\n") if line.strip()]
-    if not all(isinstance(one, str) for one in names):
+    if not all(isinstance(name, str) for name in names):
         raise ValueError(
             f"{file}: expected a name for every label, got others; name imagenet_class_index.json or a text file"
         )
-    plain = [one.split(",")[0].replace("_", " ") for one in names]
+    plain = [name.split(",")[0].replace("_", " ") for name in names]
     return [
-        EvaluationPrompt(f"class-{label}", (f"a photo of a {one}",), label=label) for label, one in enumerate(plain)
+        EvaluationPrompt(f"class-{label}", (f"a photo of a {image_set}",), label=label)
+        for label, image_set in enumerate(plain)
     ]
 
 
@@ -112,14 +113,17 @@ def mmspec_set(folder: Path) -> Iterable[EvaluationPrompt]:
     prompts = []
     for where, record in read_placed_lines(folder / "mmspec.jsonl"):
         turns, shown = record.get("turns"), record.get("image")
-        is_spoken = isinstance(turns, list) and turns and all(isinstance(one, str) for one in turns)
+        is_spoken = isinstance(turns, list) and turns and all(isinstance(turn, str) for turn in turns)
         if not is_spoken or "id" not in record:
             raise ValueError(
                 f"{where}: expected id, image, turns and category, got {sorted(record)}; fetch the set again"
             )
         names = [] if shown is None else shown if isinstance(shown, list) else [shown]
-        names = [Path(str(one)).name if _under(one) else str(one) for one in names]
-        opened, category = tuple(picture_in(folder / "images", one, where) for one in names), record.get("category", "")
+        names = [Path(str(name)).name if _under(name) else str(name) for name in names]
+        opened, category = (
+            tuple(picture_in(folder / "images", name, where) for name in names),
+            record.get("category", ""),
+        )
         prompts.append(EvaluationPrompt(str(record["id"]), tuple(turns), pictures=opened, category=str(category)))
     return prompts
 
@@ -155,7 +159,7 @@ def prompts_for(plan: SweepPlan, domain: Domain, model: str) -> list[EvaluationP
     prompts = list(makers[name](Path(path)))[: plan.count]
     if not prompts:
         raise ValueError(f"--prompts: expected at least one prompt, got none in {path!r}, name another set")
-    keys = [one.key for one in prompts]
+    keys = [prompt.key for prompt in prompts]
     if len(set(keys)) < len(keys):
         raise ValueError(f"--prompts: expected every id once, got some twice in {path!r}, rename them")
     return prompts

@@ -73,8 +73,10 @@ def fit_sizes(drafters: Sequence[SizedDrafter], seed: int = 0) -> SizingFit:
     """Fit the law by least squares to at least 4 measured drafters, of 2 different sizes or amounts of data."""
     if len(drafters) < 4:
         raise ValueError(f"drafters: expected at least 4 measured drafters, got {len(drafters)}; measure more sizes")
-    rows = torch.tensor([(1.0, log(one.data), log(one.parameters)) for one in drafters], dtype=torch.float64)
-    lengths = torch.tensor([one.accept_length for one in drafters], dtype=torch.float64)
+    rows = torch.tensor(
+        [(1.0, log(drafter.data), log(drafter.parameters)) for drafter in drafters], dtype=torch.float64
+    )
+    lengths = torch.tensor([drafter.accept_length for drafter in drafters], dtype=torch.float64)
     varies = rows.amax(0) - rows.amin(0) > 1e-6
     if not varies.any():
         raise ValueError("drafters: expected several sizes or amounts of data, got one of each; measure more sizes")
@@ -86,7 +88,7 @@ def fit_sizes(drafters: Sequence[SizedDrafter], seed: int = 0) -> SizingFit:
             draws.append(_solved(rows[pick], lengths[pick], varies))
     low, high = torch.stack(draws).quantile(torch.tensor(_INTERVAL, dtype=torch.float64), 0).tolist()
     names = ("base", "by_data", "by_size")
-    sizes, data = ([getattr(one, name) for one in drafters] for name in ("parameters", "data"))
+    sizes, data = ([getattr(drafter, name) for drafter in drafters] for name in ("parameters", "data"))
     return SizingFit(
         *fit.tolist(),
         {name: (low[n], high[n]) for n, name in enumerate(names)},

@@ -50,7 +50,7 @@ _DRAFT_FORMS = (
     DraftForm("n-grams", "onehot", "deterministic", False),
     DraftForm("sampled tree with copies", "categorical", "without_replacement", True, True),
 )
-FORMS = {one.shape: one for one in _DRAFT_FORMS}  # by their names in a method's `drafts`
+FORMS = {form.shape: form for form in _DRAFT_FORMS}  # by their names in a method's `drafts`
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +75,12 @@ _OF_TEXT = "chi-square of the joint law of four tokens, tiny Llama"
 def drafter_rows() -> list[DrafterRow]:
     """Return every drafter that any target supports, in the order of the registry."""
     rows, built = [], zoo.names()
-    for one in methods("vlm", "drafter"):
-        if forms := tuple(FORMS[name] for name in one.facts.get("drafts", ())):
-            part = f"vlm/{one.name}" if f"vlm/{one.name}" in built else "-"
-            name = one.facts.get("saved", one.name)
-            test = (_BEHIND_PICTURE, _TESTED) if "saved" in one.facts else (_OF_TEXT, None)
-            rows.append(DrafterRow(name, one.about, _training(one), part, forms, *test))
+    for method in methods("vlm", "drafter"):
+        if forms := tuple(FORMS[name] for name in method.facts.get("drafts", ())):
+            part = f"vlm/{method.name}" if f"vlm/{method.name}" in built else "-"
+            name = method.facts.get("saved", method.name)
+            test = (_BEHIND_PICTURE, _TESTED) if "saved" in method.facts else (_OF_TEXT, None)
+            rows.append(DrafterRow(name, method.about, _training(method), part, forms, *test))
     return rows
 
 
@@ -98,7 +98,10 @@ def records_of(heads: Sequence[str], rows: Iterable[Sequence]) -> list[dict]:
 def model_records() -> list[dict]:
     """Return a record per model class: its inputs, the exactness with each drafter, and its tests."""
     laws = {row.name: law_of(row) for row in drafter_rows()}
-    return [{"model": one.name, "prompts hold": one.inputs, **laws, "tested by": one.tested} for one in architectures()]
+    return [
+        {"model": architecture.name, "prompts hold": architecture.inputs, **laws, "tested by": architecture.tested}
+        for architecture in architectures()
+    ]
 
 
 @cache
@@ -173,8 +176,15 @@ def image_model_records() -> list[dict]:
     return records_of(
         heads,
         (
-            (one.name, one.guidance_scale, one.top_k, sizes[bool(one.sized)], pixels[bool(one.pixels)], one.tested)
-            for one in image_models()
+            (
+                model.name,
+                model.guidance_scale,
+                model.top_k,
+                sizes[bool(model.sized)],
+                pixels[bool(model.pixels)],
+                model.tested,
+            )
+            for model in image_models()
         ),
     )
 
@@ -199,7 +209,7 @@ def drafter_records() -> list[dict]:
 
 def rule_records() -> list[dict]:
     """Return a record per form of draft: the rules that support it."""
-    forms = ((one.shape, one.rules(exact=True), one.rules(exact=False)) for one in _DRAFT_FORMS[:4])
+    forms = ((form.shape, form.rules(exact=True), form.rules(exact=False)) for form in _DRAFT_FORMS[:4])
     rows = ((shape, ", ".join(exact), ", ".join(relaxed) or "-") for shape, exact, relaxed in forms)
     return records_of(("drafts", "exact rules", "relaxed rules"), rows)
 
@@ -207,11 +217,14 @@ def rule_records() -> list[dict]:
 def combination_records() -> list[dict]:
     """Return a record per model class and drafter: the exactness, and the tests of the pair."""
     records = []
-    for one in architectures():
+    for architecture in architectures():
         for row in drafter_rows():
-            law, covered = law_of(row), row.models is None or one.name in row.models
-            tested = {"greedy tested by": one.tested if covered else UNTESTED, "sampled tested by": row.sampled}
-            records.append({"model": one.name, "drafter": row.name, "greedy": law, "sampled": law, **tested})
+            law, covered = law_of(row), row.models is None or architecture.name in row.models
+            tested = {
+                "greedy tested by": architecture.tested if covered else UNTESTED,
+                "sampled tested by": row.sampled,
+            }
+            records.append({"model": architecture.name, "drafter": row.name, "greedy": law, "sampled": law, **tested})
     return records
 
 

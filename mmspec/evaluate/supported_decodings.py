@@ -105,9 +105,9 @@ def _video_rows() -> list[tuple[str, str, str, object, str]]:
         ),
         (BLOCKS, "learned gain", "Learned(model)", Learned(Advantage(AdvantageConfig())), _PAIRS),
         *(
-            (CODES, one.title, f"--decoding {one.name}", exact, _TESTED_CODES)
-            for one in methods("video", "decoding", exact=True, models=CODES)
-            if not one.needs and one.name != AUTO
+            (CODES, method.title, f"--decoding {method.name}", exact, _TESTED_CODES)
+            for method in methods("video", "decoding", exact=True, models=CODES)
+            if not method.needs and method.name != AUTO
         ),
     ]
 

@@ -56,7 +56,7 @@ def _pareto_handler(page: PageContext) -> Any:
     @handler([""])
     def read(name) -> Iterator[tuple]:
         rows, notes = rows_of_run(page.runs, name, page.limits)
-        cautions = "".join(f'<p class="mm-warning">{escape(one)}</p>' for one in notes)
+        cautions = "".join(f'<p class="mm-warning">{escape(note)}</p>' for note in notes)
         yield markup.status(f"{len(rows)} methods of {name}.", "done"), cautions + plots(rows)
 
     return read

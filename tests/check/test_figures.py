@@ -55,7 +55,7 @@ def test_memory_is_that_of_the_loaded_model(name: str) -> None:
     model = tiny(name) if is_tiny else model_of(name, config_of(name))
     found = memory_of(sketch_model(model.config, name), torch.float32)
     (short, states), (long, after) = kept(model, 4), kept(model, 12)
-    assert found.weights == sum(one.nbytes for one in model.parameters())
+    assert found.weights == sum(parameter.nbytes for parameter in model.parameters())
     assert (found.per_token, found.per_row) == ((long - short) / 8, states) and states == after
     assert found.of_request(10) == 10 * found.per_token + states
 
@@ -79,10 +79,12 @@ def test_drafter_sizes_match_new_drafters(tmp_path: Path) -> None:
     model = tiny("llava")
     model.config.save_pretrained(tmp_path)
     parts = sketch_model(model.config, "llava").parts
-    fits = {one.name: one for one in drafter_fits(parts, find_model(str(tmp_path)))}
+    fits = {fit.name: fit for fit in drafter_fits(parts, find_model(str(tmp_path)))}
     for name, kind in (("eagle", "eagle2"), ("eagle3", "eagle3"), ("dspark", "dspark"), ("hydra", "hydra")):
         made = new_drafter(kind, model)
-        assert fits[name].parameters == sum(one.numel() for one in made.parameters()) and not fits[name].here
+        assert (
+            fits[name].parameters == sum(parameter.numel() for parameter in made.parameters()) and not fits[name].here
+        )
     assert fits["lookup"].here and fits["lookup"].text == "lookup"
 
 
@@ -93,7 +95,7 @@ def test_the_checkpoints_own_mtp_layer_is_here(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     save_file({**load_file(file), "mtp.fc.weight": torch.zeros(32, 64)}, file, metadata={"format": "pt"})
     parts = sketch_model(config_of("Qwen3ForCausalLM"), "qwen3").parts
-    found = next(one for one in drafter_fits(parts, find_model(folder)) if one.name == "mtp")
+    found = next(fit for fit in drafter_fits(parts, find_model(folder)) if fit.name == "mtp")
     assert found.here and found.parameters == 32 * 64 and found.text == f"mtp@{folder}"
 
 
@@ -129,7 +131,7 @@ def test_a_request_that_is_refused_leaves_the_rest_of_the_report(tmp_path: Path)
         and "output_hidden_states: expected False" in report.notes[-1]
         and report.next_commands
     )
-    assert report.supported and not next(one for one in report.features if one.name == "sessions").holds
+    assert report.supported and not next(feature for feature in report.features if feature.name == "sessions").holds
 
 
 def test_the_comparison_counts_its_passes(tmp_path: Path) -> None:

@@ -49,8 +49,8 @@ def invoke(*words: str):
 
 
 def test_keywords_are_options_and_the_docstring_is_their_help() -> None:
-    found = {one.name: one for one in get_command(TOY).params}
-    assert [one.param_type_name for one in found.values()] == ["argument", *["option"] * 4]
+    found = {param.name: param for param in get_command(TOY).params}
+    assert [entry.param_type_name for entry in found.values()] == ["argument", *["option"] * 4]
     assert found["thing"].metavar == "THING" and found["sides"].metavar == "N" and found["kind"].metavar is None
     assert found["small"].opts == ["--tiny"]
     assert found["json"].help == "Also write the figures to this JSON file." and found["json"].metavar == "FILE"
@@ -90,7 +90,7 @@ def commands(command, path: tuple[str, ...] = ()):
 
 @pytest.mark.parametrize(("path", "found"), list(commands(get_command(app))), ids=lambda one: str(one)[:40])
 def test_every_option_of_every_command_has_a_help_text(path: tuple[str, ...], found) -> None:
-    assert [one.name for one in found.params if not one.help and one.name != "help"] == []
+    assert [param.name for param in found.params if not param.help and param.name != "help"] == []
 
 
 VERBS = {
@@ -107,11 +107,11 @@ NAMED = list(commands(get_command(app)))
 )
 def test_help_texts_begin_with_a_verb_and_options_with_a_capital(path: tuple[str, ...], found) -> None:
     assert found.help.split()[0] in VERBS
-    for one in found.params if path[0] != "bench" else ():  # options of benches are fields of their configs
-        if one.name != "help":
-            assert (one.help[0].isupper() or one.help[0].isdigit() or one.help.startswith(("bf16", "{"))) and (
-                one.help.rstrip()[-1] in ".)}"
-            ), one.name
+    for param in found.params if path[0] != "bench" else ():  # options of benches are fields of their configs
+        if param.name != "help":
+            assert (param.help[0].isupper() or param.help[0].isdigit() or param.help.startswith(("bf16", "{"))) and (
+                param.help.rstrip()[-1] in ".)}"
+            ), param.name
 
 
 def examples_of(found) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ def test_a_stopped_bench_goes_on_with_the_same_command(tmp_path: Path, monkeypat
         f"mmspec {' '.join(words)}\n"
     )
     lines = map(json.loads, Path("bench.json.part.jsonl").read_text().splitlines())
-    (kept,) = (one["value"] for one in lines if one["kind"] == "part")
+    (kept,) = (line["value"] for line in lines if line["kind"] == "part")
     assert invoke(*words).exit_code == 0 and len(made) == 3
     rows = json.loads(Path("bench.json").read_text())["rows"]
     assert rows[: len(kept)] == kept and {row["temperature"] for row in rows} == {0.0, 1.0}
@@ -254,7 +254,7 @@ def test_zoo_list_and_supported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     file = tmp_path / "list.json"
     result = invoke("zoo", "list", "--json", str(file))
     assert result.exit_code == 0, result.stderr
-    assert [one["name"] for one in json.loads(file.read_text())] == [*dict.fromkeys((*zoo.names(), *fetched_names()))]
+    assert [load["name"] for load in json.loads(file.read_text())] == [*dict.fromkeys((*zoo.names(), *fetched_names()))]
     result = invoke("supported", "--json", str(file))
     assert result.exit_code == 0, result.stderr
     record = json.loads(file.read_text())

@@ -67,7 +67,7 @@ def test_commands_that_load_a_model_have_both_options(name: str) -> None:
     command = get_command(app)
     for word in name.split():
         command = command.commands[word]
-    options = {flag for one in command.params for flag in one.opts}
+    options = {flag for param in command.params for flag in param.opts}
     assert {"--device", "--dtype"} <= options
 
 

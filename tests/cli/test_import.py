@@ -90,7 +90,7 @@ def test_workers_of_a_sweep_import_it_too(invoke: Invoke) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     lines = [json.loads(line) for file in Path("run").rglob("*.jsonl") for line in file.read_text().splitlines()]
     samples = [line for line in lines if line["kind"] == "sample" and line["key"] and "toydrafts" in json.dumps(line)]
-    assert len(samples) == 2 and all(one["failed"] is None for one in samples)
+    assert len(samples) == 2 and all(sample["failed"] is None for sample in samples)
 
 
 def test_a_changed_module_is_other_code(invoke: Invoke) -> None:

@@ -51,7 +51,7 @@ def test_a_launched_run_is_launched_again(monkeypatch: pytest.MonkeyPatch) -> No
 
 def commands(of: typer.Typer) -> list:
     """All commands below an app."""
-    return [one.callback for one in of.registered_commands] + [
+    return [command.callback for command in of.registered_commands] + [
         command for group in of.registered_groups for command in commands(group.typer_instance)
     ]
 

@@ -46,7 +46,7 @@ def test_a_family_a_class_or_a_hub_id_finds_its_classes(name: str, wanted: str) 
 def test_the_classes_of_a_family_are_shown_in_full_and_written(tmp_path: Path) -> None:
     file = tmp_path / "out.json"
     text = shown("qwen2.5-vl", "--json", str(file))
-    (record,) = [one for one in json.loads(file.read_text())["models"] if one["name"].startswith("Qwen2_5_VL")]
+    (record,) = [load for load in json.loads(file.read_text())["models"] if load["name"].startswith("Qwen2_5_VL")]
     assert record["name"] in text and "yes" in record["facts"]["supported"] and "eagle" in record["facts"]["drafters"]
     assert max(map(len, text.splitlines())) <= 100
 

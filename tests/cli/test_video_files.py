@@ -119,7 +119,7 @@ def test_a_stream_that_cannot_write_reports_the_written_frames(limit: int, suffi
         assert suffix == ".mp4" or frames_of(str(out)) == blocks
     else:
         assert "are in" not in last
-    assert [one.name for one in tmp_path.iterdir()] == ([out.name] if out.exists() else [])
+    assert [path.name for path in tmp_path.iterdir()] == ([out.name] if out.exists() else [])
 
 
 def test_without_ffmpeg_a_gif_is_written_with_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_an_mp4_holds_the_frames(tmp_path: Path) -> None:
     assert frames == 11 and seconds == pytest.approx(1.1, abs=0.05)
     about, *read = read_frames(tmp_path / "shades.mp4")
     assert about["codec"] == "h264" and about["size"] == (64, 34)  # odd sides are made even
-    means = [np.frombuffer(one, np.uint8).reshape(34, 64, 3)[:32].mean() for one in read]
+    means = [np.frombuffer(entry, np.uint8).reshape(34, 64, 3)[:32].mean() for entry in read]
     assert means == pytest.approx(list(range(20, 240, 20)), abs=4)
     assert (
         drawn("--model", "video", out="film.mp4")["out"] == "film.mp4"

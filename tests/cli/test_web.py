@@ -99,7 +99,7 @@ def test_a_visitor_who_waits_and_a_stored_upload_do_not_keep_the_command_from_en
     form = b'--B\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\nx\r\n--B--\r\n'
     (stored,) = post(f"{address}gradio_api/upload", form, "multipart/form-data; boundary=B")
     with urllib.request.urlopen(f"{address}config", timeout=120) as page:
-        number = next(one["id"] for one in json.load(page)["dependencies"] if one["api_name"] == "pareto")
+        number = next(entry["id"] for entry in json.load(page)["dependencies"] if entry["api_name"] == "pareto")
     call = {"data": ["none"], "fn_index": number, "session_hash": "waits"}
     post(f"{address}gradio_api/queue/join", json.dumps(call).encode(), "application/json")
     stream = f"{address}gradio_api/queue/data?session_hash=waits"

@@ -50,8 +50,10 @@ def check(kind: str, decoding: DecodingRun, inputs: dict[str, Tensor]) -> None:
             continue
         padding = int((inputs["attention_mask"][row] == 0).sum())
         for layer, expected in enumerate(fresh(kind, row, decoding, inputs)):
-            for pool, one in zip((cache.keys, cache.values), expected, strict=True):
-                torch.testing.assert_close(pool[layer, row, :, padding : cache.lengths[row]], one, rtol=0, atol=1e-5)
+            for pool, pool_rows in zip((cache.keys, cache.values), expected, strict=True):
+                torch.testing.assert_close(
+                    pool[layer, row, :, padding : cache.lengths[row]], pool_rows, rtol=0, atol=1e-5
+                )
 
 
 @pytest.mark.covering(strength=1)
@@ -144,7 +146,7 @@ def test_layers_of_several_shapes_keep_pools_of_their_own() -> None:
         cache.commit(paths)
         for layer, pair in enumerate(brought):
             for row, path in enumerate(paths):
-                naive[layer][row] += [tuple(one[row, :, node] for one in pair) for node in path]
+                naive[layer][row] += [tuple(entry[row, :, node] for entry in pair) for node in path]
                 held = [pool[row, :, : cache.lengths[row]] for pool in cache.at(layer)]
                 for number, pool in enumerate(held):
                     if naive[layer][row]:

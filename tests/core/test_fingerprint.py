@@ -37,8 +37,8 @@ CHANGES: dict[str, Callable[[nn.Module], object]] = {
     "data": lambda m: m[1].weight.data.add_(1),
     "data of the last rows": lambda m: m[1].weight.data[-100:].add_(1),
     "assigned data": lambda m: setattr(m[1].weight, "data", m[1].weight.data.clone()),
-    "loaded": lambda m: m.load_state_dict({n: one + 1 for n, one in m.state_dict().items()}),
-    "assigned": lambda m: m.load_state_dict({n: one.clone() for n, one in m.state_dict().items()}, assign=True),
+    "loaded": lambda m: m.load_state_dict({n: weight + 1 for n, weight in m.state_dict().items()}),
+    "assigned": lambda m: m.load_state_dict({n: weight.clone() for n, weight in m.state_dict().items()}, assign=True),
     "a buffer": lambda m: m[0].mean.add_(1),
     "a buffer that is not saved": lambda m: m[0].table.add_(1),
     "running statistics": lambda m: m[2].train()(torch.randn(8, 600)) is not None and m.eval(),
@@ -99,9 +99,9 @@ def test_changes_without_effect_leave_the_fingerprint_unchanged(name: str) -> No
 def test_weights_in_place_move_no_recorded_graph() -> None:
     model = made()
     before = fingerprint(model).places
-    model.load_state_dict({n: one + 1 for n, one in model.state_dict().items()})
+    model.load_state_dict({n: weight + 1 for n, weight in model.state_dict().items()})
     assert fingerprint(model).places == before
-    model.load_state_dict({n: one.clone() for n, one in model.state_dict().items()}, assign=True)
+    model.load_state_dict({n: weight.clone() for n, weight in model.state_dict().items()}, assign=True)
     assert fingerprint(model).places != before
 
 

@@ -232,10 +232,10 @@ def test_it_follows_a_change_of_acceptance(batch: int) -> None:
     decode(world, control, REQUESTS, batch=batch)
     share[0] = 0.02
     late = [run(Answer(world, 100 + n, LENGTH, None, batch), control).drafted for n in range(20)]
-    assert sum(map(bool, late[0])) > 0 and sum(sum(map(bool, one)) for one in late[4:]) < 40
+    assert sum(map(bool, late[0])) > 0 and sum(sum(map(bool, group)) for group in late[4:]) < 40
     share[0] = 0.85
     again = [run(Answer(world, 200 + n, LENGTH, None, batch), control).drafted for n in range(60)]
-    assert sum(sum(map(bool, one)) / len(one) for one in again[-5:]) > 4.5
+    assert sum(sum(map(bool, group)) / len(group) for group in again[-5:]) > 4.5
 
 
 def test_it_follows_a_change_of_costs() -> None:
@@ -265,7 +265,7 @@ def test_requests_may_take_turns() -> None:
     targets = [Answer(world, name, LENGTH, None) for name in range(20)]
     going = [steps(target, control) for target in targets]
     while going:
-        going = [one for one in going if next(one, "over") != "over"]
+        going = [run for run in going if next(run, "over") != "over"]
     drafted = [n for target in targets for n in target.drafted]
     assert all(target.emitted == [LENGTH] for target in targets)
     assert sum(map(bool, drafted)) > 0.8 * len(drafted)

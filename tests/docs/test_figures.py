@@ -80,7 +80,7 @@ def stale(figures: ModuleType, file: Path, content: object) -> list[str]:
 def test_every_figure_has_its_numbers_from_tables(figures: ModuleType, contents: dict[str, object]) -> None:
     assert all(contents.values()) and len(contents) == 18
     points = {value for panel in contents["estimate"] for _, ys in panel.clouds.values() for value in ys}
-    table = next(one for one in figures.tables(ROOT / "docs" / "estimate.md") if "timed passes" in one.rows[0])
+    table = next(table for table in figures.tables(ROOT / "docs" / "estimate.md") if "timed passes" in table.rows[0])
     assert points == {float(line["predicted"]) for line in table.rows}
     assert {title.partition(",")[0] for title in contents["time"]} == {"captions"}
     assert all(panel.lines for name in ("lengths", "blocks", "pictures") for panel in contents[name])
@@ -131,7 +131,8 @@ def test_a_table_that_was_changed_without_its_figure_is_found(
             text, changes = text.replace(line, changed), changes + 1
     (copied / page).write_text(text, encoding="utf-8")
     wrong = [
-        stale(figures, figures.FOLDER / f"{one}.png", content) for one, content in plotted(figures, (name,)).items()
+        stale(figures, figures.FOLDER / f"{content_}.png", content)
+        for content_, content in plotted(figures, (name,)).items()
     ]
     assert changes and ["Numbers"] in wrong
 

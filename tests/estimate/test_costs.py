@@ -90,7 +90,7 @@ def built(config: object) -> torch.nn.Module:
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_weight_bytes_are_those_of_the_parameters(name: str) -> None:
     config = CONFIGURATIONS[name]()
-    real = sum(one.numel() * one.element_size() for one in built(config).parameters())
+    real = sum(parameter.numel() * parameter.element_size() for parameter in built(config).parameters())
     assert cost_of_config(config).weight_bytes("float32") == real
     assert cost_of_config(config).weight_bytes("bfloat16") == real / 2
 
@@ -106,7 +106,7 @@ def test_cache_bytes_are_those_of_the_real_cache(name: str) -> None:
     for layer in past.layers:
         for held in vars(layer).values():
             parts = held.values() if isinstance(held, dict) else held if isinstance(held, list | tuple) else [held]
-            real += sum(one.numel() * 4 for one in parts if isinstance(one, torch.Tensor) and one.dim() > 2)
+            real += sum(part.numel() * 4 for part in parts if isinstance(part, torch.Tensor) and part.dim() > 2)
     assert cost_of_config(config).kv_bytes(tokens, "float32") == real
 
 
@@ -166,7 +166,7 @@ def test_a_model_of_image_codes_is_counted_with_guidance() -> None:
         "block_size": 16,
     }
     cost = cost_of_values(values, "codes")
-    assert cost.parameters == sum(one.numel() for one in Transformer(GPTConfig(**values)).parameters())
+    assert cost.parameters == sum(parameter.numel() for parameter in Transformer(GPTConfig(**values)).parameters())
     assert cost.branches == 2 and cost.kv_bytes(1, "float32") == 2 * 4 * 2 * 2 * 32
     assert cost_of_values(values, "codes", guided=False).kv_bytes(1, "float32") == 4 * 2 * 2 * 32
 

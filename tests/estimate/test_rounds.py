@@ -194,7 +194,7 @@ def test_a_video_gains_with_accepted_blocks() -> None:
     target, small = BlockModel(5120, 13824, 40, 16, (1, 2, 2)), BlockModel(1536, 8960, 30, 16, (1, 2, 2))
     found = [estimate_video(DEVICES["h100"], target, small, share) for share in (0.0, 0.5, 1.0)]
     assert found[0].speedup < 1 < found[1].speedup < found[2].speedup
-    assert all(one.eager <= one.speedup for one in found) and target.tokens(3, 60, 104) == 4680
+    assert all(entry.eager <= entry.speedup for entry in found) and target.tokens(3, 60, 104) == 4680
     with pytest.raises(ValueError, match="share of accepted blocks, 0 to 1, got 2"):
         estimate_video(DEVICES["h100"], target, small, 2.0)
 

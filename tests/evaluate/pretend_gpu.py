@@ -48,9 +48,9 @@ class PretendGpu(TorchFunctionMode):
         if func == Tensor.data.__set__:
             _mark(args[0], is_far(args[1]))
             return func(*args, **kwargs)
-        tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         # as on a GPU, numbers of the CPU may meet tensors of the other device
-        far = [is_far(one) for one in tensors if one.dim()] or [any(is_far(one) for one in tensors)]
+        far = [is_far(tensor) for tensor in tensors if tensor.dim()] or [any(is_far(tensor) for tensor in tensors)]
         if name not in _MAY_MIX and len(set(far)) > 1:
             raise RuntimeError(f"{name}: expected tensors on one device, got some on {GPU} and some on {CPU}")
         is_there = far[0]
@@ -62,11 +62,11 @@ class PretendGpu(TorchFunctionMode):
             is_there = place.type == GPU.type
         args, kwargs = tree_map(_in_memory, (args, kwargs))
         result = func(*args, **kwargs)
-        if name in _COPIES and any(result is one for one in tensors) and is_there != is_far(result):
+        if name in _COPIES and any(result is tensor for tensor in tensors) and is_there != is_far(result):
             result = result.alias() if hasattr(result, "alias") else torch.ops.aten.alias(result)
-        for one in tree_leaves(result):
-            if isinstance(one, Tensor) and not (name in ("__setitem__",) or any(one is other for other in tensors)):
-                _mark(one, is_there)
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor) and not (name in ("__setitem__",) or any(leaf is other for other in tensors)):
+                _mark(leaf, is_there)
         return result
 
 

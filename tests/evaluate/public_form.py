@@ -136,7 +136,7 @@ def form(figures: dict) -> dict:
         [row["key"], *(row[name] for name in apart if name in row), fields.index(list(row))] for row in figures["rows"]
     ]
     return {
-        "file": [one for one in figures if one != "rows"],
+        "file": [figure for figure in figures if figure != "rows"],
         "env": list(figures["env"]),
         "fields": fields,
         "rows": rows,

@@ -60,7 +60,7 @@ def shown(page: Path) -> list[str]:
     parts = [part for line in lines for part in re.split(r"\s{2,}(?=mmspec )", line)]
     named = re.findall(r"`((?:mmspec|make) [^`]+)`", prose)
     # a sentence that names a command alone does not say how to call it
-    return [*parts, *(re.sub(r"^(mmspec \w+)$", r"\1 --help", one) for one in named)]
+    return [*parts, *(re.sub(r"^(mmspec \w+)$", r"\1 --help", entry) for entry in named)]
 
 
 def filled(line: str) -> list[list[str]]:

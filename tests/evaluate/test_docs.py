@@ -247,7 +247,7 @@ def test_the_page_on_certificates_names_mistakes_and_rules_that_exist() -> None:
     page = CERTIFY.read_text()
     table = page.split("## Mistakes")[1].split("## Other")[0]
     named = {name for row in re.findall(r"^\| ([^|]*?) \|", table, re.M) for name in row.split(", ")}
-    known = {one.name for one in KNOWN_MISTAKES} | {BATCH, MEMORY, STATE, "lenient by ...", "behaves like"}
+    known = {mistake.name for mistake in KNOWN_MISTAKES} | {BATCH, MEMORY, STATE, "lenient by ...", "behaves like"}
     assert named - {"---"} == known
     assert set(re.findall(r"^\| (`.*?`) \|", page.split("## What")[0], re.M)) == {
         *(f"`{name}`" for name in ARGUMENTS if name not in ("q_uncut", "top_k")),
@@ -295,13 +295,13 @@ def test_the_page_on_quality_names_models_sets_and_extractors_that_exist() -> No
     from mmspec.evaluate.registry import DOMAINS, domain_of
 
     page = EVALUATE.read_text()
-    helps = {one.name: one.help for one in get_command(app).commands["evaluate"].params}
+    helps = {param.name: param.help for param in get_command(app).commands["evaluate"].params}
     models = re.search(r"^\| `--model` \| (.*?) of the zoo", page, re.M)[1]
     assert set(re.findall(r"`([\w/]+)`", models)) == {model for name in DOMAINS for model in domain_of(name).models}
     sets = {
         row.partition("=")[0] for row in re.findall(r"^\| `(\w+(?:=\w+)?)` \|", page.split("## Prompt sets")[1], re.M)
     }
     assert sets == {"zoo", "coco", "imagenet", "folder", "texts", "jsonl", "mmspec"} and all(
-        one in helps["prompts"] for one in sets
+        features in helps["prompts"] for features in sets
     )
     assert all(f"`--export {kind}=DIR`" in page and kind in helps["export"] for kind in LAYOUTS)

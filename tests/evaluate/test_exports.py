@@ -31,18 +31,18 @@ def test_geneval(tmp_path: Path) -> None:
     said = export_run("geneval", run(tmp_path / "run"), tmp_path / "out")
     (cell,) = (tmp_path / "out").iterdir()
     assert "8 samples of 1 cells as geneval reads them" in said and cell.name.startswith("t2i-")
-    assert [one.name for one in sorted(cell.iterdir())] == ["00000", "00001"]
+    assert [path.name for path in sorted(cell.iterdir())] == ["00000", "00001"]
     assert json.loads((cell / "00000" / "metadata.jsonl").read_text()) == TOLD
     assert json.loads((cell / "00001" / "metadata.jsonl").read_text()) == {"prompt": "a bench 1"}
     files = sorted((cell / "00001" / "samples").iterdir())
-    assert [one.name for one in files] == ["0000.png", "0001.png", "0002.png", "0003.png"]
-    assert [Image.open(one).getpixel((0, 0))[0] for one in files] == [100, 101, 102, 103]
+    assert [file.name for file in files] == ["0000.png", "0001.png", "0002.png", "0003.png"]
+    assert [Image.open(file).getpixel((0, 0))[0] for file in files] == [100, 101, 102, 103]
 
 
 def test_dpg_tiles_the_samples_of_a_prompt(tmp_path: Path) -> None:
     export_run("dpg", run(tmp_path / "run"), tmp_path / "out")
     (cell,) = (tmp_path / "out").iterdir()
-    assert sorted(one.name for one in cell.iterdir()) == ["p0.png", "p1.png"]
+    assert sorted(path.name for path in cell.iterdir()) == ["p0.png", "p1.png"]
     whole = np.asarray(Image.open(cell / "p1.png"))
     assert whole.shape == (16, 16, 3)
     assert [int(whole[y, x, 0]) for y in (0, 8) for x in (0, 8)] == [100, 101, 102, 103]
@@ -66,7 +66,7 @@ def test_vbench_names_films_by_their_prompts(ffmpeg: bool, tmp_path: Path, monke
     found = written(tmp_path / "run", [with_media(tmp_path / "run", one, film)], header("video"))
     export_run("vbench", found, tmp_path / "out")
     (cell,) = (tmp_path / "out").iterdir()
-    assert [one.name for one in cell.iterdir()] == [f"a person, swimming-0.{'mp4' if ffmpeg else 'gif'}"]
+    assert [path.name for path in cell.iterdir()] == [f"a person, swimming-0.{'mp4' if ffmpeg else 'gif'}"]
 
 
 @pytest.mark.parametrize("text", ["../../etc/passwd", "a/b", "..", "x" * 300, "a\0b"])

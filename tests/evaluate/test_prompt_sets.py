@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_the_zoos_prompts_are_held_out_seeded_and_have_real_pictures() -> None:
     first, same, other = (read("zoo", seed=seed, count=3) for seed in (0, 0, 1))
-    assert [one.text for one in first] == [one.text for one in same] != [one.text for one in other]
+    assert [prompt.text for prompt in first] == [prompt.text for prompt in same] != [prompt.text for prompt in other]
     assert first[0].real().size == (64, 64) and len({one.key for one in (*first, *other)}) == 6
 
 
@@ -47,10 +47,10 @@ def test_coco_is_drawn_from_its_first_captions_and_captioned_from_its_pictures(f
     }
     (folder / "captions.json").write_text(json.dumps(table))
     drawn = read(f"coco={folder / 'captions.json'}", pictures=folder / "images")
-    assert [(one.key, one.text) for one in drawn] == [("coco-7", "a dog"), ("coco-9", "a cat")]
+    assert [(sample.key, sample.text) for sample in drawn] == [("coco-7", "a dog"), ("coco-9", "a cat")]
     assert drawn[0].real().size == (16, 16)
     asked = read(f"coco={folder / 'captions.json'}", TEXTS, pictures=folder / "images")
-    assert [len(one.pictures) for one in asked] == [1, 1] and "Describe" in asked[0].text
+    assert [len(prompt.pictures) for prompt in asked] == [1, 1] and "Describe" in asked[0].text
     with pytest.raises(ValueError, match="--pictures: expected the folder of COCO's pictures"):
         read(f"coco={folder / 'captions.json'}", TEXTS)
 
@@ -66,7 +66,7 @@ def test_coco_is_drawn_from_its_first_captions_and_captioned_from_its_pictures(f
 def test_imagenet_labels_in_the_order_of_their_numbers(name: str, text: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
     found = read(f"imagenet={tmp_path / name}")
-    assert [(one.label, one.text) for one in found] == [
+    assert [(entry.label, entry.text) for entry in found] == [
         (n, f"a photo of a {word}") for n, word in enumerate(("tench", "shark", "snow bunting"))
     ]
 
@@ -74,12 +74,12 @@ def test_imagenet_labels_in_the_order_of_their_numbers(name: str, text: str, tmp
 def test_a_folder_of_pictures_is_described(folder: Path) -> None:
     (folder / "images" / "notes.txt").write_text("no picture")
     found = read(f"folder={folder / 'images'}")
-    assert [one.key for one in found] == ["000000000009", "7", "a"] and found[0].pictures[0]().size == (16, 16)
+    assert [entry.key for entry in found] == ["000000000009", "7", "a"] and found[0].pictures[0]().size == (16, 16)
 
 
 def test_text_files_are_prompts_named_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "partiprompts0.txt").write_text("a red\n cube\n")
-    assert [(one.key, one.text) for one in read(f"texts={tmp_path}")] == [("partiprompts0", "a red cube")]
+    assert [(entry.key, entry.text) for entry in read(f"texts={tmp_path}")] == [("partiprompts0", "a red cube")]
 
 
 def test_the_benchmark_called_mmspec_is_a_conversation_about_a_picture(folder: Path) -> None:
@@ -87,7 +87,7 @@ def test_the_benchmark_called_mmspec_is_a_conversation_about_a_picture(folder: P
         {"id": 1, "image": "a.png", "turns": ["What is it?", "And why?"], "category": "ocr"},
         {"id": 2, "image": "images/a.png", "turns": ["Count."], "category": "math"},
     ]
-    (folder / "mmspec.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    (folder / "mmspec.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     first, second = read(f"mmspec={folder}", TEXTS)
     assert first.turns == ("What is it?", "And why?") and first.category == "ocr"
     assert first.pictures[0]().size == second.pictures[0]().size == (16, 16)
@@ -99,9 +99,9 @@ def test_records_of_a_user_keep_their_source_fields(folder: Path) -> None:
         {"prompt": "a photo of a bench", "tag": "single_object", "include": [{"class": "bench", "count": 1}]},
         {"id": "y", "label": 3},
     ]
-    (folder / "set.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    (folder / "set.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = read(f"jsonl={folder / 'set.jsonl'}", pictures=folder / "images")
-    assert [one.key for one in found] == ["x", "00001", "y"] and found[0].answers == ("yes",)
+    assert [entry.key for entry in found] == ["x", "00001", "y"] and found[0].answers == ("yes",)
     assert found[1].source == lines[1] and found[2].label == 3 and found[2].text == "class 3"
 
 

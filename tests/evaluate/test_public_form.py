@@ -27,4 +27,4 @@ def test_every_suite_has_a_form() -> None:
     from mmspec.evaluate.registry import DOMAINS
 
     suites = {(name, suite) for name in DOMAINS for suite in import_module(f"{DOMAINS[name]}.suites").SUITES}
-    assert suites == set(every()) and {" ".join(one) for one in suites} == set(json.loads(FORM.read_text()))
+    assert suites == set(every()) and {" ".join(suite) for suite in suites} == set(json.loads(FORM.read_text()))

@@ -95,7 +95,7 @@ def test_a_wrong_option_reports_one_usage_error(words: tuple, said: str, sham: t
 
 
 def test_every_domain_has_a_command() -> None:
-    assert [one.name for one in bench_command.app.registered_commands if one.name] == [*DOMAINS]
+    assert [command.name for command in bench_command.app.registered_commands if command.name] == [*DOMAINS]
     for name in DOMAINS:
         assert isinstance(domain_of(name), Domain) and domain_of(name).name == name
         assert issubclass(config_of(name), BenchConfig) and domain_of(name).config is config_of(name)
@@ -144,7 +144,7 @@ def test_a_runner_is_a_sampler_without_its_output(sham: typer.Typer) -> None:
 def test_a_domain_without_a_sampler_cannot_be_made() -> None:
     from tests.evaluate.sham.domain import ShamDomain
 
-    half = {name: one for name, one in vars(ShamDomain).items() if name not in ("sampler", "__abstractmethods__")}
+    half = {name: var for name, var in vars(ShamDomain).items() if name not in ("sampler", "__abstractmethods__")}
     with pytest.raises(TypeError, match="sampler"):
         type("HalfDomain", (Domain,), half)()
 
@@ -212,7 +212,7 @@ def test_a_stopped_bench_resumes_and_reports_its_saved_parts(
     words = ("--temperature", "0,1", "--json", "b.json")
     assert invoke(sham, *words).exit_code == 130
     header, *samples, part = map(json.loads, Path("b.json.part.jsonl").read_text().splitlines())
-    assert [one["kind"] for one in samples] == ["sample"] * 6
+    assert [sample["kind"] for sample in samples] == ["sample"] * 6
     assert part["run"] == header["run"] and part["part"] == {"timed": {"batch": 2, "temperature": 0.0}}
     again = invoke(sham, *words)
     assert again.exit_code == 0 and "1 of 2: batch 2, T = 0: kept" in again.stderr and len(made) == 3
@@ -268,8 +268,8 @@ def test_rows_of_other_code_are_measured_again(sham: typer.Typer, monkeypatch: p
     monkeypatch.setattr(bench, "fingerprint", lambda folders: "0.1.0+two")
     assert "kept" not in invoke(sham, *words).stderr
     lines = list(map(json.loads, kept.read_text().splitlines()))
-    headers = {one["run"]: one["about"]["code"] for one in lines if one["kind"] == "header"}
-    codes = [headers[one["run"]] for one in lines if one["kind"] == "part"]
+    headers = {line["run"]: line["about"]["code"] for line in lines if line["kind"] == "header"}
+    codes = [headers[line["run"]] for line in lines if line["kind"] == "part"]
     assert codes == ["0.1.0+one", "0.1.0+one", "0.1.0+two", "0.1.0+two"]
 
 

@@ -49,17 +49,17 @@ def test_the_pairs_called_tested_are_tested() -> None:
 def test_every_pair_has_its_distribution_and_its_test() -> None:
     pairs = combination_records()
     assert len(pairs) == len(model_records()) * len(drafter_records())
-    assert {(one["greedy"], one["sampled"]) for one in pairs} == {("exact", "exact")}
-    assert any(one["greedy tested by"] == UNTESTED for one in pairs)
-    assert all(one["greedy tested by"] and one["sampled tested by"] for one in pairs)
+    assert {(pair["greedy"], pair["sampled"]) for pair in pairs} == {("exact", "exact")}
+    assert any(pair["greedy tested by"] == UNTESTED for pair in pairs)
+    assert all(pair["greedy tested by"] and pair["sampled tested by"] for pair in pairs)
 
 
 def test_relaxed_rules_are_never_listed_as_exact() -> None:
-    by_shape = {one["drafts"]: one for one in rule_records()}
+    by_shape = {record["drafts"]: record for record in rule_records()}
     assert by_shape["sampled chain"]["exact rules"].split(", ")[:2] == ["token", "block"]
     assert "block" not in by_shape["sampled tree"]["exact rules"]
     assert by_shape["dynamic tree"]["exact rules"] == "match"
-    assert all("typical" not in one["exact rules"] for one in by_shape.values())
+    assert all("typical" not in entry["exact rules"] for entry in by_shape.values())
 
 
 def test_every_trained_kind_is_listed() -> None:
@@ -71,25 +71,25 @@ def test_every_trained_kind_is_listed() -> None:
 
 
 def test_every_image_model_is_listed_with_its_published_sampler() -> None:
-    samplers = {one["image model"]: (one["guidance"], one["top-k"]) for one in image_model_records()}
+    samplers = {record["image model"]: (record["guidance"], record["top-k"]) for record in image_model_records()}
     assert samplers["JanusForConditionalGeneration"] == (5.0, 0)
     assert samplers["ChameleonForConditionalGeneration"] == (3.0, 2000)
-    assert all(one["tested by"].startswith("random tiny model") for one in image_model_records())
+    assert all(record["tested by"].startswith("random tiny model") for record in image_model_records())
 
 
 def test_every_class_of_the_table_is_listed_once_as_supported_or_refused() -> None:
-    taken, refused = ({one["model class"] for one in records} for records in (class_records(), refused_records()))
+    taken, refused = ({record["model class"] for record in records} for records in (class_records(), refused_records()))
     assert not taken & refused and taken | refused == set(greedy_table()["classes"])
-    assert {one["model"] for one in model_records()} <= taken
-    assert all(one["reason"] for one in refused_records())
+    assert {record["model"] for record in model_records()} <= taken
+    assert all(record["reason"] for record in refused_records())
 
 
 def test_every_image_text_class_of_the_installed_transformers_is_named_with_its_status() -> None:
-    records = {one["image-text class"]: one for one in image_text_records()}
+    records = {record["image-text class"]: record for record in image_text_records()}
     assert set(records) == set(IMAGE_TEXT.values())
-    counts = Counter(one["status"] for one in records.values())
+    counts = Counter(record["status"] for record in records.values())
     assert set(counts) <= {"tested", "same code, untested", "refused"} and all(
-        one["reason"] for one in records.values()
+        record["reason"] for record in records.values()
     )
     if greedy_table()["transformers"] == transformers.__version__:
         assert counts["tested"] >= 50
@@ -115,7 +115,7 @@ def test_a_class_that_the_table_does_not_know_is_untested(monkeypatch: pytest.Mo
         },
     }
     monkeypatch.setattr(page, "greedy_table", lambda: {"transformers": "0", "classes": table})
-    found = {one["image-text class"]: (one["status"], one["reason"]) for one in image_text_records()}
+    found = {record["image-text class"]: (record["status"], record["reason"]) for record in image_text_records()}
     assert found["Gemma3ForConditionalGeneration"] == ("tested", "refused: small windows")
     assert found["BlipForConditionalGeneration"] == ("refused", "why")
     assert (
@@ -143,7 +143,7 @@ def test_the_listing_follows_from_the_table_alone(monkeypatch: pytest.MonkeyPatc
     assert (a["model class"], a["prompts hold"], a["small windows"], a["dynamic RoPE"]) == ("A", "text", "partly", "-")
     assert (e["model class"], e["dynamic RoPE"]) == ("E", "differs")
     assert (a["by enable"], e["by enable"]) == ("yes", "-")
-    reasons = {one["model class"]: one["reason"] for one in refused_records()}
+    reasons = {record["model class"]: record["reason"] for record in refused_records()}
     assert reasons == {
         "B": "why",
         "C": "transformers.generate itself: KeyError: 1",

@@ -52,24 +52,28 @@ def test_the_default_grid_of_every_model_runs(
     domain, _ = domain_of_model(model)
     TINY[domain](monkeypatch)
     found = drawn(model, tmp_path)
-    failed = {one["of"]["decoding"].partition(":")[0]: one["failed"] for one in found.samples.values() if one["failed"]}
+    failed = {
+        sample["of"]["decoding"].partition(":")[0]: sample["failed"]
+        for sample in found.samples.values()
+        if sample["failed"]
+    }
     assert set(failed) <= missing, failed
-    done = [one for one in found.samples.values() if one["failed"] is None]
-    assert any(one["of"]["decoding"] == "ar" and one["exact"] for one in done) and len(done) > 2
-    greedy = [one for one in done if one["of"]["temperature"] == 0 and one["exact"]]
+    done = [sample for sample in found.samples.values() if sample["failed"] is None]
+    assert any(record["of"]["decoding"] == "ar" and record["exact"] for record in done) and len(done) > 2
+    greedy = [record for record in done if record["of"]["temperature"] == 0 and record["exact"]]
     assert len({one["token_hash"] for one in greedy}) <= 1
-    assert {key for key, _ in found.scores} == {one["key"] for one in done if one["shown"] is not None}
+    assert {key for key, _ in found.scores} == {record["key"] for record in done if record["shown"] is not None}
 
 
 def test_blocks_of_video_are_films_with_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_tiny_video(monkeypatch)
     found = drawn("video", tmp_path, decodings=("draft", "sdvg:threshold=inf", "sdvg:router=magic"))
-    kinds = {one["of"]["decoding"]: one for one in found.samples.values()}
+    kinds = {sample["of"]["decoding"]: sample for sample in found.samples.values()}
     assert kinds["ar"]["shown"]["frames"] > 4 and kinds["sdvg:threshold=inf"]["token_hash"] == kinds["ar"]["token_hash"]
     assert (
         kinds["draft"]["token_hash"] != kinds["ar"]["token_hash"] and "--router" in kinds["sdvg:router=magic"]["failed"]
     )
-    assert all("truth" in one["figures"] and "features" not in one for one in found.scores.values())
+    assert all("truth" in score["figures"] and "features" not in score for score in found.scores.values())
 
 
 def test_keys_of_the_benches_rows_are_decodings_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +108,7 @@ def test_a_decoding_is_run_by_the_models_that_have_it(monkeypatch: pytest.Monkey
     found = cell_groups(
         SweepPlan(folder=Path("x"), models=("t2i", "vlm"), decodings=("sjd:window=4", "recycling"), temperatures=(1.0,))
     )
-    assert {(one.model, method.key) for one in found for method in one.methods} == {
+    assert {(entry.model, method.key) for entry in found for method in entry.methods} == {
         ("t2i", "ar"),
         ("t2i", "sjd:window=4"),
         ("vlm", "ar"),
@@ -132,9 +136,9 @@ def test_every_domain_has_prompts_of_its_own_that_its_models_take() -> None:
         sweep = domain_of(name)
         for model in sweep.models:
             first, other = sweep.prompts(model, 3, 0), sweep.prompts(model, 3, 1)
-            assert len({one.key for one in first}) == 3
-            assert [one.text for one in first] == [one.text for one in sweep.prompts(model, 3, 0)]
-            apart = {one.key for one in first}.isdisjoint(one.key for one in other)
+            assert len({prompt.key for prompt in first}) == 3
+            assert [prompt.text for prompt in first] == [prompt.text for prompt in sweep.prompts(model, 3, 0)]
+            apart = {prompt.key for prompt in first}.isdisjoint(prompt.key for prompt in other)
             assert apart or model in ("c2i", "car", "mar")
 
 
@@ -147,12 +151,14 @@ def test_a_conversation_goes_on_from_its_own_answers(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         resources.processor,
         "apply_chat_template",
-        lambda messages, **how: told.append([str(one["content"]) for one in messages]) or whole(messages, **how),
+        lambda messages, **how: (
+            told.append([str(message["content"]) for message in messages]) or whole(messages, **how)
+        ),
     )
     run, (said,) = sweep.sampler(sweep.method("vlm", "ar", ""), resources, setting)(
         EvaluationPrompt("a", ("one?", "two?", "three?")), 0
     )
-    assert [len(one) for one in told] == [1, 3, 5] and len(said.split("\n\n")) == 3
+    assert [len(text) for text in told] == [1, 3, 5] and len(said.split("\n\n")) == 3
     first = sweep.sampler(sweep.method("vlm", "ar", ""), resources, setting)(EvaluationPrompt("a", ("one?",)), 0)[0]
     assert run.output[0][: len(first.output[0])] == first.output[0] and len(run.output[0]) > len(first.output[0])
     recycling = sweep.sampler(sweep.method("vlm", "recycling", ""), resources, setting)

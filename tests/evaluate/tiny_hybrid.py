@@ -31,7 +31,7 @@ def tiny_hybrid() -> dict[str, Any]:
             "dflash": new_drafter("dflash", model, num_hidden_layers=1, block_size=5, mask_token_id=3),
             "mtp": Mtp(MtpConfig(parts.hidden_size, parts.vocab_size), parts),
         }
-    drafters = {f"vlm/hybrid/{name}": one.eval().requires_grad_(False) for name, one in made.items()}
+    drafters = {f"vlm/hybrid/{name}": entry.eval().requires_grad_(False) for name, entry in made.items()}
     return {"vlm/hybrid": (model, processor), **drafters}
 
 

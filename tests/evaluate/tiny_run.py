@@ -30,7 +30,7 @@ def files(folder: Path, count: int = 6) -> Path:
     for number in range(count):
         noise(number).save(folder / "real" / f"{number}.png")
     lines = [{"id": f"p{n}", "label": 7 * n, "category": "ab"[n % 2], "real": f"real/{n}.png"} for n in range(count)]
-    (folder / "prompts.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    (folder / "prompts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return folder
 
 
@@ -51,15 +51,16 @@ def lasting(found: Records) -> dict[str, dict[str, dict]]:
     """All of a run that is the same whoever made it, whatever the order of its lines."""
     return {
         "samples": {
-            key: {name: one[name] for name in sorted(one) if name not in TIMES} for key, one in found.samples.items()
+            key: {name: sample[name] for name in sorted(sample) if name not in TIMES}
+            for key, sample in found.samples.items()
         },
-        "scores": {f"{key} {by}": one for (key, by), one in sorted(found.scores.items())},
+        "scores": {f"{key} {by}": score for (key, by), score in sorted(found.scores.items())},
         "real": {" ".join(key): one for key, one in sorted(found.real.items())},
     }
 
 
 def hashes(found: Records) -> dict[str, str]:
-    return {key: one["token_hash"] for key, one in sorted(found.samples.items())}
+    return {key: sample["token_hash"] for key, sample in sorted(found.samples.items())}
 
 
 def run_sweep(whole: SweepPlan, **how: Any) -> Records:

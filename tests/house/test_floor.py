@@ -15,11 +15,11 @@ from tests.house.tree import ROOT
 def test_every_dependency_has_a_lowest_version_that_the_pins_take_over() -> None:
     wanted = floor.requirements()
     found = floor.pins(wanted)
-    assert len(found) == len({one.partition("==")[0] for one in found}) >= 15
+    assert len(found) == len({entry.partition("==")[0] for entry in found}) >= 15
     for text in wanted:
         name, _, version = text.partition(">=")
         assert f"{name}=={version.partition(',')[0]}" in found
-    assert {"torch", "transformers", "diffusers", "pillow"} <= {one.partition("==")[0] for one in found}
+    assert {"torch", "transformers", "diffusers", "pillow"} <= {entry.partition("==")[0] for entry in found}
 
 
 @pytest.mark.parametrize("wanted", [["einops"], ["a<3"], ["a>=1", "a>=2"], ["git+https://x"]])

@@ -171,7 +171,7 @@ def test_the_build_is_strict_and_fetches_nothing() -> None:
     assert site["strict"] is True and site["theme"]["font"] is False
     assert set(site["validation"].values()) == {"warn"}  # which a strict build takes for an error
     shown = [*site.get("extra_css", ()), *site.get("extra_javascript", ())]
-    assert shown and not any("//" in one for one in shown)
+    assert shown and not any("//" in page_index for page_index in shown)
     for file in (ROOT / "docs").rglob("*"):
         if file.suffix in (".css", ".svg"):
             foreign = re.sub(r'xmlns="[^"]*"', "", file.read_text(encoding="utf-8"))

@@ -39,11 +39,11 @@ def writes(call: ast.Call) -> bool:
     if last == "open":
         values = [*call.args, *(word.value for word in call.keywords if word.arg == "mode")]
         return any(
-            isinstance(one, ast.Constant)
-            and one.value
-            and set(str(one.value)) & set("wax+")
-            and set(str(one.value)) <= set("rwaxbt+")
-            for one in values
+            isinstance(value, ast.Constant)
+            and value.value
+            and set(str(value.value)) & set("wax+")
+            and set(str(value.value)) <= set("rwaxbt+")
+            for value in values
         )
     return last in WRITERS and name not in KEPT_IN_MEMORY | OWN
 

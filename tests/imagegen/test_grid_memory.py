@@ -44,7 +44,7 @@ def test_greedy_images_are_those_of_plain_decoding(scale: float) -> None:
         plain = generate(model, LABELS, temperature=0, guidance_scale=scale)
         table = GridTable(4)
         runs = [generate(model, LABELS, memory(4, table), temperature=0, guidance_scale=scale) for _ in range(2)]
-        assert all(torch.equal(one.tokens, plain.tokens) for one in runs)
+        assert all(torch.equal(run.tokens, plain.tokens) for run in runs)
         assert runs[1].stats.target_passes < runs[0].stats.target_passes
 
 
@@ -98,8 +98,8 @@ def test_a_record_that_is_not_renormalised_is_noticed(monkeypatch: pytest.Monkey
     def with_rest(self: StoredLawTrees, laws: list, device: torch.device) -> Law:
         """The stored probabilities as they are, with the rest on a code that is not stored."""
         law = record(self, laws, device)
-        rest = [[max(1 - sum(one.mass), 1e-9) for one in row] for row in laws]
-        other = [[next(code for code in range(3) if code not in one.ids) for one in row] for row in laws]
+        rest = [[max(1 - sum(entry.mass), 1e-9) for entry in row] for row in laws]
+        other = [[next(code for code in range(3) if code not in entry.ids) for entry in row] for row in laws]
         scores = torch.cat([law.scores, torch.tensor(rest)[..., None].log()], -1)
         return replace(law, scores=scores, ids=torch.cat([law.ids, torch.tensor(other)[..., None]], -1))
 

@@ -159,7 +159,7 @@ def test_a_picture_whose_range_is_in_doubt_is_refused(name: str) -> None:
 
 def test_a_stack_is_a_list_of_its_pictures_and_a_single_picture_is_no_list() -> None:
     for stack in (np.stack([PIXELS] * 2), torch.tensor(np.stack([PIXELS] * 2)).permute(0, 3, 1, 2) / 255):
-        assert [np.array_equal(np.asarray(one), PIXELS) for one in check_images(stack)] == [True, True]
+        assert [np.array_equal(np.asarray(image), PIXELS) for image in check_images(stack)] == [True, True]
     for one in (PIXELS, GREY, torch.tensor(PIXELS), scene(), "a.png", None):
         with pytest.raises(ValueError, match=r"images: expected a list of pictures.*write images=\[picture\]"):
             check_images(one)
@@ -168,7 +168,7 @@ def test_a_stack_is_a_list_of_its_pictures_and_a_single_picture_is_no_list() -> 
 def test_sessions_and_features_read_floats_as_bytes() -> None:
     model, processor = mmspec.zoo.load("vlm")
     stacks = (np.stack([PIXELS]), np.stack([PIXELS]) / 255, torch.tensor(PIXELS).permute(2, 0, 1)[None] / 255)
-    texts = {mmspec.Session(model, processor, max_new_tokens=8).ask("Describe this.", images=one) for one in stacks}
+    texts = {mmspec.Session(model, processor, max_new_tokens=8).ask("Describe this.", images=stack) for stack in stacks}
     assert len(texts) == 1
     tensor = torch.tensor(np.stack([PIXELS] * 2)).permute(0, 3, 1, 2)
     assert torch.equal(image_pixels(tensor), image_pixels(tensor / 255))

@@ -83,6 +83,6 @@ def test_every_saved_config_can_be_checked() -> None:
     from mmspec.vlm.drafters.kinds import drafter_classes
 
     found = [*drafter_classes().values(), *ImageEagle.kinds.values(), *LatentUpsampler.kinds.values()]
-    assert len(found) > 8 and all(issubclass(one, Pretrained) for one in found)
-    for one in found:
-        assert get_type_hints(one.config_class)
+    assert len(found) > 8 and all(issubclass(entry, Pretrained) for entry in found)
+    for entry in found:
+        assert get_type_hints(entry.config_class)

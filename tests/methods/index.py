@@ -36,7 +36,7 @@ def index_text() -> str:
         import_module(module)
     ours = [one for one in registered() if one.home.startswith("mmspec.")]
     ours.sort(key=lambda one: (KINDS.index(one.kind), one.facts.get("order", 100), one.name))
-    lines = ",\n".join(json.dumps(one.record(), ensure_ascii=False) for one in ours)
+    lines = ",\n".join(json.dumps(our.record(), ensure_ascii=False) for our in ours)
     return f"[\n{lines}\n]\n"
 
 

@@ -64,7 +64,7 @@ def test_the_pages_of_methods_and_published_drafters_match_their_tables() -> Non
     text, published = (page.read_text(encoding="utf-8") for page in PAGES)
     assert text == page_text(text) and published == page_text(published), "python -m tests.methods.page"
     assert all(f"| `{row.repo}` |" in published for row in PUBLISHED)
-    assert all(f"`{one.name}`: {one.title}" in text for one in methods())
+    assert all(f"`{method.name}`: {method.title}" in text for method in methods())
 
 
 def test_figures_of_the_page_are_those_of_the_benches() -> None:
@@ -75,11 +75,11 @@ def test_figures_of_the_page_are_those_of_the_benches() -> None:
 
 
 def test_every_method_of_the_index_is_found_and_its_class_is_there() -> None:
-    for one in methods():
-        models = next(iter(one.facts.get("models", ())), None)
-        assert find(one.name, one.domains[-1], one.kind, models=models) == one and callable(one.load())
-        assert one.about and one.title and not one.about.endswith(".")
-        assert all(setting.about for setting in one.settings), one.name
+    for info in methods():
+        models = next(iter(info.facts.get("models", ())), None)
+        assert find(info.name, info.domains[-1], info.kind, models=models) == info and callable(info.load())
+        assert info.about and info.title and not info.about.endswith(".")
+        assert all(setting.about for setting in info.settings), info.name
 
 
 def test_names_are_known_without_torch() -> None:
@@ -131,8 +131,8 @@ def test_a_number_keeps_its_digits_in_the_text(value: float | None, toy) -> None
 
 def test_a_method_record_restores_the_method(toy) -> None:
     assert registry.MethodInfo.of_record(toy.record()) == toy
-    for one in methods():
-        assert registry.MethodInfo.of_record(one.record()) == one
+    for info in methods():
+        assert registry.MethodInfo.of_record(info.record()) == info
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ class PlainWan:
         patches = latents.unflatten(3, (columns, 2)).unflatten(2, (rows, 2)).permute(1, 2, 4, 0, 3, 5)  # F h w C p p
         weight = self.w["patch_embedding.weight"]
         x = F.linear(patches.reshape(frames * rows * columns, -1), weight.flatten(1), self.w["patch_embedding.bias"])
-        time, modulation = (one.repeat_interleave(rows * columns, 0) for one in self.times(times))
+        time, modulation = (time.repeat_interleave(rows * columns, 0) for time in self.times(times))
         made = [Frame(first + i, [], []) for i in range(frames)]
         for layer in range(self.layers):
             name = f"blocks.{layer}"

@@ -60,7 +60,7 @@ def pipeline(
     sigma, times = table(shift)
     steps = torch.cat((times, torch.zeros(1)))[1000 - torch.tensor(steps)]
     tokens = first[0].shape[3] * first[0].shape[4] // 4
-    total = sum(one.shape[2] for one in first)
+    total = sum(prompt.shape[2] for prompt in first)
     cache = InPlaceCache(window or total, sinks, tokens, rolls=window is not None)
     prompt, film = model.read(text), []
     near = lambda t: sigma[(times.double() - t.double()).abs().argmin()].reshape(1, 1, 1, 1, 1)  # noqa: E731

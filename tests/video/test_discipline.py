@@ -215,7 +215,7 @@ def test_reread_context_does_not_depend_on_the_history(context: Cached) -> None:
     states["drafting"].restore(before)
     for count in (4, 7):
         drawn = [state.generate(committed[:count]) for state in states.values()]
-        assert max(apart(one, drawn[0]) for one in drawn) < 1e-5
+        assert max(apart(sample, drawn[0]) for sample in drawn) < 1e-5
     kept = opened(Cached(context.window, context.sinks, None, context.positions))
     kept.switch(text(1), 4)
     assert apart(kept.generate(committed), drawn[0]) > 1e-3

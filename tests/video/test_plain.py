@@ -127,7 +127,7 @@ def furthest(case: Case, way: str, wanted: list[Tensor]) -> float:
 def test_a_film_is_that_of_the_model_written_out(name: str) -> None:
     case = CASES[name]
     wanted = written_out(case)
-    assert [one.shape[1] for one in wanted] == [case.plan.frames(block) for block in range(BLOCKS)]
+    assert [entry.shape[1] for entry in wanted] == [case.plan.frames(block) for block in range(BLOCKS)]
     for way in WAYS:
         assert furthest(case, way, wanted) < 1e-4, way  # of values up to 7, and settings 1e-3 apart
 

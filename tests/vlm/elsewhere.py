@@ -25,12 +25,14 @@ class Elsewhere(Tensor):
                 return func(*args, **kwargs)
         place = destination(func, args, kwargs)
         if place is not None and place != THERE:
-            kwargs = {name: one for name, one in kwargs.items() if name != "device"}
-            args = tuple(one for one in args if not isinstance(one, str | torch.device))
+            kwargs = {name: kwarg for name, kwarg in kwargs.items() if name != "device"}
+            args = tuple(arg for arg in args if not isinstance(arg, str | torch.device))
             with torch._C.DisableTorchFunctionSubclass():
-                args = tuple(one.as_subclass(Tensor) if isinstance(one, Elsewhere) else one for one in args)
+                args = tuple(arg.as_subclass(Tensor) if isinstance(arg, Elsewhere) else arg for arg in args)
                 return func(*args, **kwargs) if len(args) > 1 or kwargs else args[0].clone()
-        met = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor) and not isinstance(one, Elsewhere)]
+        met = [
+            leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor) and not isinstance(leaf, Elsewhere)
+        ]
         if place is None and any(one.dim() for one in met):
             raise RuntimeError(
                 f"{func.__name__}: expected all tensors on one device, got some on {THERE} and some on the CPU"
@@ -51,8 +53,8 @@ class Doubled(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if func == Tensor.to and destination(func, args, kwargs) == THERE:
             kwargs.pop("device", None)
-            args = [one for one in args if not isinstance(one, str | torch.device)]
-            first, *rest = (one.as_subclass(Tensor) if isinstance(one, Elsewhere) else one for one in args)
+            args = [arg for arg in args if not isinstance(arg, str | torch.device)]
+            first, *rest = (arg.as_subclass(Tensor) if isinstance(arg, Elsewhere) else arg for arg in args)
             moved = func(first, *rest, **kwargs) if rest or kwargs else first.clone()
             return moved.as_subclass(Elsewhere)
         if kwargs.get("device") == THERE:

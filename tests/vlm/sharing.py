@@ -17,7 +17,7 @@ from tests.vlm.layer_kinds import ragged
 def main(folder: str) -> None:
     model = hf.AutoModelForCausalLM.from_pretrained(folder, tp_plan="auto").eval()
     model.generation_config = hf.GenerationConfig(pad_token_id=0, bos_token_id=1)
-    shared = [name for name, one in model.named_parameters() if type(one).__name__ == "DTensor"]
+    shared = [name for name, parameter in model.named_parameters() if type(parameter).__name__ == "DTensor"]
     assert shared, "no layer is shared"
     rank = distributed.get_rank()
     torch.manual_seed(rank)  # what one process draws by itself is not what the other does

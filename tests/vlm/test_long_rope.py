@@ -67,7 +67,7 @@ LENGTHS = {"llama": ((7,), (16,), (25,), (12, 7, 9), (15, 20)), "qwen2": ((12, 7
 
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize(
-    ("kind", "lengths"), [(kind, one) for kind, found in LENGTHS.items() for one in found], ids=str
+    ("kind", "lengths"), [(kind, entry) for kind, found in LENGTHS.items() for entry in found], ids=str
 )
 @pytest.mark.parametrize("rope", ROPES)
 def test_words_are_the_targets_own_on_both_sides_of_the_switch(kind: str, rope: str, lengths: tuple[int, ...]) -> None:

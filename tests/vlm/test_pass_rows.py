@@ -114,7 +114,7 @@ def test_nothing_of_a_probe_stays_in_the_cache() -> None:
     )
     assert targets[0].cache.lengths == targets[1].cache.lengths and targets[0].tokens == targets[1].tokens
     assert far(plain[0].scores, probed[0].scores) < 1e-6
-    assert all(far(one, other) < 1e-6 for one, other in zip(plain[1], probed[1], strict=True))
+    assert all(far(image_set, other) < 1e-6 for image_set, other in zip(plain[1], probed[1], strict=True))
 
 
 def test_rules_and_processors_never_see_a_probe() -> None:

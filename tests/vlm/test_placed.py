@@ -97,7 +97,9 @@ def offloaded(kind: type, folder: Path, work: Path) -> nn.Module:
     """The model with the second half of its layers, its final norm and its head on a disk."""
     pytest.importorskip("accelerate", reason="a device map needs accelerate, which the extra 'train' brings")
     whole = kind.from_pretrained(folder)
-    layers = [name for name, one in whole.named_modules() if isinstance(one, nn.ModuleList) and name.endswith("layers")]
+    layers = [
+        name for name, module in whole.named_modules() if isinstance(module, nn.ModuleList) and name.endswith("layers")
+    ]
     decoder = next(name for name in layers if "vision" not in name)
     names = {name for name, _ in whole.named_parameters()}
     half, placed = len(whole.get_decoder().layers) // 2, {}
@@ -117,13 +119,13 @@ def offloaded(kind: type, folder: Path, work: Path) -> nn.Module:
 @pytest.mark.parametrize("batch", (1, 4))
 def test_a_model_partly_on_a_disk_gives_its_own_words(folders: dict[str, Path], tmp_path: Path, batch: int) -> None:
     model = offloaded(type(tiny("llava")), folders["llava"], tmp_path)
-    assert any(one.is_meta for one in model.parameters())
+    assert any(parameter.is_meta for parameter in model.parameters())
     inputs = prompt("llava", 2, batch=batch)
     truth = model.generate(**inputs, **GREEDY)
     length = inputs["input_ids"].shape[1]
     for drafter in [drafter_for(way, truth, length) for way in WAYS] + [make("msd"), make("eagle3")]:
         assert torch.equal(mmspec.generate(model, drafter=drafter, **inputs, **GREEDY), truth)
-    assert any(one.is_meta for one in model.parameters())
+    assert any(parameter.is_meta for parameter in model.parameters())
 
 
 @pytest.mark.parametrize("lengths", ((12,), (12, 5, 9, 3)), ids=("1", "4"))

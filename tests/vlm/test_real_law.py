@@ -101,7 +101,7 @@ def p_value(seen: list[tuple[int, ...]], law: dict[tuple[int, ...], float]) -> f
     if rare[1] >= 1:
         counts, expected = [*counts, rare[0]], [*expected, rare[1]]
     scale = sum(counts) / sum(expected)
-    return float(stats.chisquare(counts, [one * scale for one in expected]).pvalue)
+    return float(stats.chisquare(counts, [pool_rows * scale for pool_rows in expected]).pvalue)
 
 
 def drafter_of(name: str, subject: Subject) -> Drafter | None:

@@ -38,7 +38,7 @@ def held(cache: Cache) -> list[tuple]:
 def alike(ours: Cache, theirs: Cache, hidden: Tensor | None = None) -> None:
     """Asserts that caches hold the same. hidden: bool [B, P], slots of padding, whose content nothing reads."""
     ours, theirs = held(ours), held(theirs)
-    assert [one[:2] for one in ours] == [one[:2] for one in theirs]
+    assert [our[:2] for our in ours] == [their[:2] for their in theirs]
     for (_, _, found), (_, _, wanted) in zip(ours, theirs, strict=True):
         assert [t.shape for t in found] == [t.shape for t in wanted]
         for a, b in zip(found, wanted, strict=True):

@@ -182,18 +182,18 @@ def travelled(
     }
     save_file({name: value.clone() for name, value in inputs.items()}, folder / "inputs")
     verifier, make, read = Verifier.of_model(model, str(folder / "target")), [], []
-    for number, one in enumerate(DRAFTERS):
-        place = {"name": one.name, "kind": one.kind, "folder": str(folder / one.name), "seed": number}
-        if one.kind == "mtp":  # the library draws other weights and saves them
+    for number, drafter in enumerate(DRAFTERS):
+        place = {"name": drafter.name, "kind": drafter.kind, "folder": str(folder / drafter.name), "seed": number}
+        if drafter.kind == "mtp":  # the library draws other weights and saves them
             layer = stirred(Mtp(MtpConfig(HIDDEN, VOCAB), take_apart(qwen3)).requires_grad_(False))
-            named, first = Verifier.of_model(qwen3, str(folder / "qwen3")), f"{folder / one.name}-first"
-            place["folder"], again = (first, {"again": place["folder"]}) if one.made else (place["folder"], {})
+            named, first = Verifier.of_model(qwen3, str(folder / "qwen3")), f"{folder / drafter.name}-first"
+            place["folder"], again = (first, {"again": place["folder"]}) if drafter.made else (place["folder"], {})
             export_drafter(layer, place["folder"], engine="speculators", verifier=named, dtype=torch.float32)
             read.append(place | again)
-        elif one.made:
-            make.append(place | training(one))
+        elif drafter.made:
+            make.append(place | training(drafter))
         else:
-            export_drafter(ours(one, model), place["folder"], verifier=verifier, dtype=torch.float32)
+            export_drafter(ours(drafter, model), place["folder"], verifier=verifier, dtype=torch.float32)
             read.append(place)
     job = dict(
         verifier=str(folder / "target"), inputs=str(folder / "inputs"), make=make, read=read, out=str(folder / "out")

@@ -58,7 +58,7 @@ def test_a_controller_of_a_pipeline_follows_the_layout_of_its_model() -> None:
 
     pipe = Pipe()
     control = auto_controller(pipe)
-    pipe.model.load_state_dict({name: one + 1 for name, one in pipe.model.state_dict().items()})
+    pipe.model.load_state_dict({name: weight + 1 for name, weight in pipe.model.state_dict().items()})
     assert auto_controller(pipe) is control
     pipe.model.to(torch.bfloat16)
     assert auto_controller(pipe) is not control and auto_controller(pipe) is auto_controller(pipe)
@@ -84,7 +84,7 @@ def test_rounds_are_recorded_again_where_the_weights_of_the_drafter_lie_elsewher
     settings = dict(drafter=drafter, max_new_tokens=12, **prompt("llama"), **GREEDY)
     for number in range(3):
         if number == 2:
-            drafter.load_state_dict({n: one.clone() for n, one in drafter.state_dict().items()}, assign=True)
+            drafter.load_state_dict({n: weight.clone() for n, weight in drafter.state_dict().items()}, assign=True)
         assert alike(*both(model, rounds, **settings))
         assert len(recorded) == 1 + (number == 2)
 
@@ -107,7 +107,7 @@ def test_a_proof_that_passed_holds_for_its_layout(change: Callable, monkeypatch:
 def test_a_proof_that_failed_is_made_again_for_other_weights() -> None:
     """Weights that are not loaded yet are the usual reason."""
     model = copy.deepcopy(SOUND["gpt2"]())
-    sound = {name: one.clone() for name, one in model.state_dict().items()}
+    sound = {name: weight.clone() for name, weight in model.state_dict().items()}
     with torch.no_grad():
         model.transformer.h[0].attn.c_attn.weight.fill_(torch.nan)
     for _ in range(2):

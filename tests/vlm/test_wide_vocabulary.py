@@ -44,7 +44,7 @@ class Allocations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
         out = func(*args, **(kwargs or {}))
-        known = {one.untyped_storage().data_ptr() for one in args if isinstance(one, torch.Tensor)}
+        known = {arg.untyped_storage().data_ptr() for arg in args if isinstance(arg, torch.Tensor)}
         for one in out if isinstance(out, tuple | list) else (out,):
             if not isinstance(one, torch.Tensor) or not one.numel() or one.untyped_storage().data_ptr() in known:
                 continue

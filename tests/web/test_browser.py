@@ -105,8 +105,8 @@ def visit(browser, address: str) -> Iterator[object]:
         return made[-1]
 
     yield enter
-    for one in made:
-        one.close()
+    for entry in made:
+        entry.close()
 
 
 def test_a_picture_is_uploaded_questioned_and_replayed(visit, picture: Path) -> None:
@@ -323,19 +323,19 @@ def test_an_oversized_or_empty_prompt_is_stopped_on_the_server_too(visit) -> Non
 
 def test_two_visitors_at_once_see_their_own_seeds(visit, picture: Path) -> None:
     pair = [visit(), visit()]
-    for seed, one in enumerate(pair, 21):
-        one.upload(picture)
-        one.settings("vlm")
-        one.page.get_by_label("Seed").first.fill(str(seed))
-        one.page.get_by_label(re.compile("Temperature")).first.fill("1")
-    for one in pair:
-        one.page.locator("#vlm-run").click()
+    for seed, entry in enumerate(pair, 21):
+        entry.upload(picture)
+        entry.settings("vlm")
+        entry.page.get_by_label("Seed").first.fill(str(seed))
+        entry.page.get_by_label(re.compile("Temperature")).first.fill("1")
+    for entry in pair:
+        entry.page.locator("#vlm-run").click()
     texts = []
-    for seed, one in enumerate(pair, 21):
-        one.state("vlm", "done")
-        assert f"seed {seed}" in one.page.locator("#vlm-status").text_content()
-        texts.append(one.page.locator("#vlm-lanes .mm-text").first.text_content())
-        one.quiet()
+    for seed, entry in enumerate(pair, 21):
+        entry.state("vlm", "done")
+        assert f"seed {seed}" in entry.page.locator("#vlm-status").text_content()
+        texts.append(entry.page.locator("#vlm-lanes .mm-text").first.text_content())
+        entry.quiet()
     assert texts[0] != texts[1]
 
 
@@ -395,7 +395,7 @@ def test_everything_is_reached_and_seen_by_keyboard(visit) -> None:
     text = " | ".join(names)
     for wanted in ("Captions", "vlm-question", "vlm-run", "vlm-cancel"):
         assert wanted in text, text
-    unseen = [one for one in outlines if not one[0] and one[1] in ("BUTTON", "TEXTAREA", "SELECT")]
+    unseen = [outline for outline in outlines if not outline[0] and outline[1] in ("BUTTON", "TEXTAREA", "SELECT")]
     assert not unseen, unseen
 
 

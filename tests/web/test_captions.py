@@ -51,7 +51,7 @@ def same_figures(lane: VlmLane, stats: Stats) -> None:
     for name in ("target_passes", "drafter_passes", "rule", "exact", "drafter"):
         assert told[name] == getattr(stats, name), name
     assert told["accept_length"] == round(stats.accept_length, 3) and told["values"] == sum(stats.emitted)
-    assert [one.accepted for one in lane.rounds] == [round_[0] or 0 for round_ in stats.accepted]
+    assert [round_.accepted for round_ in lane.rounds] == [round_[0] or 0 for round_ in stats.accepted]
 
 
 @pytest.mark.default_cells("lookup-0.0", "msd-1.0")
@@ -71,11 +71,11 @@ def test_both_lanes_are_the_public_call(resources, picture, drafter: str, temper
 
 def test_the_pieces_form_the_text_and_drafted_pieces_match_the_accepted_count(resources, picture) -> None:
     _, fast = last(resources, VlmLaneRequest(picture, QUESTION, "msd", tokens=60))
-    pieces = [piece for one in fast.rounds for piece in one.marks["pieces"]]
+    pieces = [piece for round_ in fast.rounds for piece in round_.marks["pieces"]]
     assert "".join(text for text, _ in pieces) == fast.text
     said = resources.processor.tokenizer.decode(fast.ids, skip_special_tokens=True)
     assert fast.text == said.lstrip()
-    kept = sum(one.accepted for one in fast.rounds)
+    kept = sum(round_.accepted for round_ in fast.rounds)
     # the end-of-text token has no text of its own
     assert 0 <= kept - sum(drafted for _, drafted in pieces) <= 1 and kept > len(fast.ids) / 2
 

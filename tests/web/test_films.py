@@ -28,7 +28,7 @@ def last(resources: VideoResources, threshold: float, seconds: float = 60) -> tu
 
 
 def routes(lane: PictureLane) -> list[str]:
-    return [name for one in lane.rounds for _, name, _ in one.marks["blocks"]]
+    return [name for round_ in lane.rounds for _, name, _ in round_.marks["blocks"]]
 
 
 def test_an_infinite_threshold_is_the_model_alone_pixel_for_pixel(resources) -> None:
@@ -41,7 +41,7 @@ def test_a_low_threshold_lets_every_draft_stand_but_the_first(resources) -> None
     plain, fast = last(resources, -100.0)
     assert routes(fast) == ["own", *["accepted"] * (BLOCKS - 1)]
     assert not fast.stats.exact and not identical(plain, fast)
-    judged = [score for one in fast.rounds for _, name, score in one.marks["blocks"] if name == "accepted"]
+    judged = [score for round_ in fast.rounds for _, name, score in round_.marks["blocks"] if name == "accepted"]
     assert len(judged) == BLOCKS - 1 and all(isinstance(score, float) for score in judged)
 
 
@@ -81,7 +81,10 @@ def test_a_video_of_tokens_fills_every_cell_and_the_copied_program_draws_it(tmp_
     assert fast.output.shape == plain.output.shape == (8, 32, 32, 3) and fast.stats.target_passes < 200
     rows, columns, place = layout(request.pipe)
     cells = {
-        place(cell) for one in fast.rounds for name in ("accepted", "corrected", "own") for cell in one.marks[name]
+        place(cell)
+        for round_ in fast.rounds
+        for name in ("accepted", "corrected", "own")
+        for cell in round_.marks[name]
     }
     assert len(cells) == 512 and max(cells) == (rows - 1, columns - 1)
     monkeypatch.chdir(tmp_path)

@@ -48,9 +48,9 @@ def test_moments_of_rounds_grow_up_to_the_lanes_seconds() -> None:
     lane = Lane("plain")
     for _ in run_lane(lane, lambda: Request(6), note, 10):
         pass
-    moments = [one.seconds for one in lane.rounds]
+    moments = [round_.seconds for round_ in lane.rounds]
     assert moments == sorted(moments) and moments[-1] == lane.seconds and moments[0] >= STEP
-    assert [one.accepted for one in lane.rounds] == [1, 0, 1, 0, 1, 0]
+    assert [round_.accepted for round_ in lane.rounds] == [1, 0, 1, 0, 1, 0]
 
 
 def test_a_lane_that_takes_too_long_stops_behind_its_round_and_says_so() -> None:

@@ -43,13 +43,13 @@ def last(asked: PictureRequest) -> tuple[PictureLane, PictureLane]:
 
 def check_cells(lane: PictureLane, total: int) -> None:
     """Every cell once; accepted ones were drafted in that round and are as many as the statistics say."""
-    filled = [cell for one in lane.rounds for name in FILLED for cell in one.marks[name]]
+    filled = [cell for round_ in lane.rounds for name in FILLED for cell in round_.marks[name]]
     assert sorted(filled) == list(range(total))
-    for one in lane.rounds:
-        drafted = set(one.marks["drafted"])
-        assert set(one.marks["accepted"]) <= drafted and set(one.marks["corrected"]) <= drafted
-        assert not drafted & set(one.marks["own"])
-        assert len(one.marks["accepted"]) == one.accepted
+    for round_ in lane.rounds:
+        drafted = set(round_.marks["drafted"])
+        assert set(round_.marks["accepted"]) <= drafted and set(round_.marks["corrected"]) <= drafted
+        assert not drafted & set(round_.marks["own"])
+        assert len(round_.marks["accepted"]) == round_.accepted
 
 
 @pytest.mark.parametrize(("law", "name"), DECODINGS)
@@ -58,7 +58,7 @@ def test_every_cell_is_filled_once_and_marked_by_who_filled_it(codes, law: str, 
     total = codes.pipeline.model.geometry.total
     for lane in (plain, fast):
         check_cells(lane, total)
-    assert all(not one.marks["accepted"] and not one.marks["drafted"] for one in plain.rounds)
+    assert all(not round_.marks["accepted"] and not round_.marks["drafted"] for round_ in plain.rounds)
     assert fast.stats.exact == (law == "exact")
 
 

@@ -107,7 +107,7 @@ def test_streams_grow_and_end_as_the_plain_call(client: Client, picture: Path, m
     slow(monkeypatch, 0.01)
     job = ask(client, picture, tokens=40)
     job.result(timeout=120)
-    records = [one[RECORD] for one in job.outputs() if isinstance(one[RECORD], dict)]
+    records = [output[RECORD] for output in job.outputs() if isinstance(output[RECORD], dict)]
     for lane in ("plain", "fast"):
         texts = [record[lane].get("text", "") for record in records]
         assert all(after.startswith(before) for before, after in zip(texts, texts[1:], strict=False))
@@ -118,7 +118,7 @@ def test_streams_grow_and_end_as_the_plain_call(client: Client, picture: Path, m
 
 def test_two_visitors_at_once_get_their_own_seeds(address: str, picture: Path, model) -> None:
     clients = [Client(address, verbose=False) for _ in range(2)]
-    jobs = [ask(one, picture, seed=seed, temperature=1.0, tokens=30) for seed, one in enumerate(clients, 11)]
+    jobs = [ask(client, picture, seed=seed, temperature=1.0, tokens=30) for seed, client in enumerate(clients, 11)]
     texts = [job.result(timeout=120)[RECORD]["plain"]["text"] for job in jobs]
     assert texts == [plain_call(model, picture, seed, 1.0, 30) for seed in (11, 12)]
     assert texts[0] != texts[1]
@@ -137,7 +137,7 @@ def test_whoever_decodes_has_the_machine_for_himself(address: str, picture: Path
 
     monkeypatch.setattr(DecodingRun, "step", step)
     clients = [Client(address, verbose=False) for _ in range(2)]
-    for job in [ask(one, picture, tokens=8) for one in clients]:
+    for job in [ask(client, picture, tokens=8) for client in clients]:
         job.result(timeout=120)
     switches = sum(one is not other for one, other in zip(order, order[1:], strict=False))
     assert switches == len({id(one) for one in order}) - 1 == 7  # two warm ones and two lanes a visitor
@@ -166,7 +166,7 @@ def test_an_image_fills_and_is_identical_when_greedy(client: Client) -> None:
     assert record["identical"] and record["fast"]["exact"] and 'data-state="done"' in status
     assert "Identical" in headline and "identical" in difference
     shown = slider["value"] if isinstance(slider, dict) else slider
-    shown = [one["path"] if isinstance(one, dict) else one for one in shown]
+    shown = [page_index["path"] if isinstance(page_index, dict) else page_index for page_index in shown]
     one, other = (open_image(path) for path in shown)
     assert one.tobytes() == other.tobytes()
 
@@ -216,7 +216,7 @@ def joined(address: str, data: list, fn: int, visitor: str) -> httpx.Response:
 
 def number_of(address: str, name: str) -> int:
     found = httpx.get(f"{address}config").json()["dependencies"]
-    return next(one["id"] for one in found if one["api_name"] == name)
+    return next(entry["id"] for entry in found if entry["api_name"] == name)
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "../../../etc/passwd", "http://127.0.0.1:1/a.png"])
@@ -273,8 +273,8 @@ def test_of_fifty_requests_those_beyond_the_queue_are_refused_and_the_app_goes_o
             answers = list(
                 pool.map(lambda i: joined(address, ["a red circle", "scd", "exact", 0, i], fn, f"v{i}"), range(50))
             )
-        refused = [one for one in answers if one.status_code == 503]
-        assert 40 <= len(refused) <= 46 and {one.status_code for one in answers} == {200, 503}
+        refused = [answer for answer in answers if answer.status_code == 503]
+        assert 40 <= len(refused) <= 46 and {answer.status_code for answer in answers} == {200, 503}
         for one in refused:
             one_sentence(one.json()["detail"])
         assert httpx.get(address).status_code == 200

@@ -72,7 +72,7 @@ def test_a_table_without_quality_has_no_plot(tmp_path: Path) -> None:
 
 
 def test_names_in_a_run_are_escaped(tmp_path: Path) -> None:
-    records = [dict(one, title="<script>x</script>") if "title" in one else one for one in grid(3)]
+    records = [dict(record, title="<script>x</script>") if "title" in record else record for record in grid(3)]
     written(tmp_path / "odd", records)
     rows, _ = rows_of_run(tmp_path, "odd", Limits())
     drawn = plots(rows)
@@ -81,6 +81,6 @@ def test_names_in_a_run_are_escaped(tmp_path: Path) -> None:
 
 
 def test_a_name_that_looks_like_a_formula_is_drawn_as_it_is(tmp_path: Path) -> None:
-    records = [dict(one, title=r"a $\frac{$ b") if "title" in one else one for one in grid(3)]
+    records = [dict(record, title=r"a $\frac{$ b") if "title" in record else record for record in grid(3)]
     written(tmp_path / "odd", records)
     assert "<img" in plots(rows_of_run(tmp_path, "odd", Limits())[0])

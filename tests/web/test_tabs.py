@@ -87,8 +87,8 @@ def test_the_gate_knows_the_inputs_of_every_handler() -> None:
     app = page.build(PageContext(ModelCache(), Limits(), Path("runs"), Path("uploads")))
     handlers = page.handlers_of(app)
     names = {app.fns[number].api_name: inputs for number, inputs in handlers.items()}
-    assert [one.name for one in names["image"]] == ["prompt", "decoding", "law", "temperature", "seed"]
-    assert [one.name for one in names["caption"] if one.is_file] == ["file"]
+    assert [name.name for name in names["image"]] == ["prompt", "decoding", "law", "temperature", "seed"]
+    assert [name.name for name in names["caption"] if name.is_file] == ["file"]
     assert all(len(inputs) == len(app.fns[number].inputs) for number, inputs in handlers.items())
 
 

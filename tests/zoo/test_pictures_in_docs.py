@@ -33,7 +33,7 @@ def cut(sheet: Image.Image) -> list[Image.Image]:
 
 
 @pytest.mark.parametrize(
-    "command", [COMMANDS[0], *(pytest.param(one, marks=pytest.mark.whole) for one in COMMANDS[1:])]
+    "command", [COMMANDS[0], *(pytest.param(command, marks=pytest.mark.whole) for command in COMMANDS[1:])]
 )
 def test_a_documented_command_draws_its_prompt(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -62,6 +62,6 @@ def test_the_documented_python_draws_its_prompts(tmp_path: Path, monkeypatch: py
 def test_the_readme_example_draws_a_star(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
-    (block,) = (one for one in blocks if "star.png" in one)
+    (block,) = (block for block in blocks if "star.png" in block)
     exec("import mmspec\n" + block, {})
     assert right([Image.open("star.png")], ["a large red star"])

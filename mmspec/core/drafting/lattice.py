@@ -96,7 +96,10 @@ def _mixed(log: Tensor, token: Tensor, paths: Tensor, prior: Prior, trust: float
     for row, (ends, tokens) in enumerate(zip(paths.tolist(), token.tolist(), strict=True)):
         laws = [prior(row, path) for path in ends]
         known.append(
-            [[0.0 if law is None else law.get(one, 0.0) for one in own] for law, own in zip(laws, tokens, strict=True)]
+            [
+                [0.0 if law is None else law.get(entry, 0.0) for entry in own]
+                for law, own in zip(laws, tokens, strict=True)
+            ]
         )
         weight.append([[0.0 if law is None else trust] for law in laws])
     weight = torch.tensor(weight, device=log.device)

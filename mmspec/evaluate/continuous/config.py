@@ -62,7 +62,9 @@ class ContinuousBenchConfig(DrawnBenchConfig):
 
     def known(self) -> tuple[Method, ...]:
         kind, drafted = continuous_kind(self.model), self.draft is not None or in_zoo(f"{self.model}/draft")
-        return tuple(one for one in self.plan().methods if one.kind in ("", kind) and (drafted or not one.part))
+        return tuple(
+            method for method in self.plan().methods if method.kind in ("", kind) and (drafted or not method.part)
+        )
 
     def check(self, resources: Any) -> None:
         if self.plan().judged:

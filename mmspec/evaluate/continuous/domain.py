@@ -79,7 +79,7 @@ class ContinuousDomain(PictureDomain):
 
             with counted_passes(resources.transformer) as passes:
                 began = clock(resources.model.device)
-                request = pipe.start([one.prompt for one in requests], seed=seed, **how)
+                request = pipe.start([request.prompt for request in requests], seed=seed, **how)
                 request.drafter = ObservedDrafter(request.drafter, note)
                 request.run()
                 tokens = pipe.tokens(request.target)
@@ -90,7 +90,7 @@ class ContinuousDomain(PictureDomain):
             more = {
                 "head_calls": request.target.head_calls,
                 "forwards": len(passes),
-                "drafted": sum(int(one.sum()) for one in valid),
+                "drafted": sum(int(mask.sum()) for mask in valid),
                 "kept": sum(count or 0 for line in stats.accepted for count in line),
             }
             run = timed_run(stats, token_bytes(tokens), seconds, row_passes=row_passes(stats), more=more)
@@ -116,7 +116,7 @@ class ContinuousDomain(PictureDomain):
     def defaults(self, model: str) -> list[tuple[str, str]]:
         """Return plain decoding and the decodings of the model's kind; drafted decodings need a drafter in the zoo."""
         pairs, drafted = SWEPT[continuous_kind(model)], in_zoo(f"{model}/draft")
-        return [one for one in pairs if drafted or not parse(one[0], "continuous", "decoding").method.needs]
+        return [pair for pair in pairs if drafted or not parse(pair[0], "continuous", "decoding").method.needs]
 
     def method(self, model: str, decoding: str, rule: str) -> ContinuousMethod:
         """Return a decoding of `mmspec image` with its settings, "small:gamma=4", or a bench row by key."""

@@ -80,7 +80,7 @@ def _causal(resources: ContinuousResources, prompts: list, how: dict, seed: int)
     labels, head, scale = pipe.model.prepare(prompts), resources.head, how["guidance_scale"]
     place = repeat(torch.arange(tokens.shape[1], device=tokens.device), "n -> b n", b=len(prompts))
     branches = (labels, torch.full_like(labels, -1))
-    conditions = [model.training_z(one, tokens.to(model.position.dtype)) for one in branches]
+    conditions = [model.training_z(branch, tokens.to(model.position.dtype)) for branch in branches]
     z = rearrange(conditions, "branch b n d -> branch (b n) d")
     guidance = None if scale == 1 else torch.full((z.shape[1],), scale, device=z.device)
     values = []
@@ -102,7 +102,7 @@ def target_figures(
     the median distance of the two draws over that of two random tokens of these images. It is 0 where the target is
     certain of every token, and about 1 where the context tells it nothing. Medians are used since single tokens can be
     outliers. `plain` is unused; `head_steps` and `values` are returned too."""
-    how, prompts = pipeline_arguments(resources, setting), [one.prompt for one in requests[:OBSERVED_IMAGES]]
+    how, prompts = pipeline_arguments(resources, setting), [request.prompt for request in requests[:OBSERVED_IMAGES]]
     gaps, tokens = (_masked if resources.kind == MASKED else _causal)(resources, prompts, how, setting.seed)
     flat = rearrange(tokens, "b n d -> (b n) d")
     apart = (flat - flat.roll(1, 0)).square().sum(-1).median()

@@ -89,7 +89,7 @@ def _implied(gamma: int, speed: float) -> float:
 def panels(result: dict) -> list[Panel]:
     """Return Frechet distance against speed-up: a line per family of knobs, a point per other method."""
     plot_of(SUITES, result)
-    settings = grouped(result["rows"], lambda row: tuple(row[one] for one in BY), "frechet", "speedup_vs_ar")
+    settings = grouped(result["rows"], lambda row: tuple(row[name] for name in BY), "frechet", "speedup_vs_ar")
     return [
         Panel(
             f"{describe(rows[0])}, {rows[0]['images']} images",

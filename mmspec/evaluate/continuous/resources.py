@@ -152,10 +152,10 @@ def split_rule(text: str, rule: str | None) -> tuple[str, str | None]:
     """Split the setting "rule" off a decoding; `rule` is that of an option. Return the decoding without it, and the
     rule of its drafts, None for its own."""
     name, written, weights = split(text, "--decoding")
-    method = next((one for one in methods("continuous", "decoding") if one.name == name), None)
+    method = next((method for method in methods("continuous", "decoding") if method.name == name), None)
     if method is None or "rule" not in method.facts:
         if method is not None and rule is not None:
-            refuse_options(name, {"rule": rule}, [one.name for one in method.settings])
+            refuse_options(name, {"rule": rule}, [setting.name for setting in method.settings])
         return text, None
     rule = rule or written.pop("rule", None)
     if rule is not None:

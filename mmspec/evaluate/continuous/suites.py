@@ -135,7 +135,7 @@ def _drafted_stack(parts: tuple[str, ...], share: float | None = None, gamma: in
 
 
 def _settings(parts: tuple[str, ...], share: float | None) -> str:
-    return ",".join(PARTS[one] for one in parts) + ("" if share is None else f":tokens={share:g}")
+    return ",".join(PARTS[part] for part in parts) + ("" if share is None else f":tokens={share:g}")
 
 
 def _named(parts: tuple[str, ...], share: float | None) -> tuple[str, str]:

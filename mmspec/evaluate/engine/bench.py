@@ -115,7 +115,7 @@ class _BenchRun:
         )
         timed = TimedSetting(config, self.resources, setting, methods, cases, results)
         shared, greedy = {**setting.row(), **self.domain.certainty(timed)}, setting.temperature == 0
-        rows = {one.key: timed_row(one, results, config.baselines, shared, greedy) for one in methods}
+        rows = {method.key: timed_row(method, results, config.baselines, shared, greedy) for method in methods}
         self.domain.complete(timed, rows)
         return list(rows.values())
 

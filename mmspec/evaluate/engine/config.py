@@ -71,13 +71,13 @@ class BenchConfig:
         suite = self.plan()
         if self.methods is not None:
             object.__setattr__(self, "methods", tuple(map(self.short_name, self.methods)))
-        for one in fields(self):
-            if getattr(self, one.name) is None and hasattr(suite, one.name) and one.name not in ("batches", "methods"):
-                object.__setattr__(self, one.name, getattr(suite, one.name))
+        for own in fields(self):
+            if getattr(self, own.name) is None and hasattr(suite, own.name) and own.name not in ("batches", "methods"):
+                object.__setattr__(self, own.name, getattr(suite, own.name))
         if self.batches is None:
             object.__setattr__(self, "batches", tuple(dict.fromkeys(min(n, self.prompts) for n in suite.batches)))
-        for one in fields(self):
-            _check_range(self, one)
+        for own in fields(self):
+            _check_range(self, own)
         if not self.batches or max(self.batches) > self.prompts:
             raise ValueError(f"--batch: expected 1 to {self.prompts} (the prompts), got {self.batches}, change one")
         for name in self.methods or ():
@@ -127,9 +127,9 @@ class BenchConfig:
         known = self.known()
         if self.methods is None:
             return known
-        chosen = [one for one in known if any(one.named(name) for name in self.methods)]
-        always = {*self.baselines.values(), *(one.like for one in chosen)}
-        return tuple(one for one in known if one in chosen or one.key in always)
+        chosen = [entry for entry in known if any(entry.named(name) for name in self.methods)]
+        always = {*self.baselines.values(), *(entry.like for entry in chosen)}
+        return tuple(entry for entry in known if entry in chosen or entry.key in always)
 
     def serving(self, setting: Setting) -> list[Method]:
         return [method for method in self.rows if method.serves(setting.temperature)]
@@ -140,11 +140,11 @@ class BenchConfig:
 
     def requests(self) -> int:
         """Return the number of timed requests and judged rows, for a progress bar."""
-        return sum(map(self.timed_requests, self.settings())) + sum(len(self.serving(one)) for one in self.judged())
+        return sum(map(self.timed_requests, self.settings())) + sum(len(self.serving(row)) for row in self.judged())
 
     def parts(self) -> int:
         """Return the number of timed settings and judged rows, for a log."""
-        return len(list(self.settings())) + sum(len(self.serving(one)) for one in self.judged())
+        return len(list(self.settings())) + sum(len(self.serving(row)) for row in self.judged())
 
 
 def _check_range(config: BenchConfig, one: Field) -> None:

@@ -50,7 +50,7 @@ class SweepPlan:
             object.__setattr__(self, "threads", torch.get_num_threads())
         if not self.models:
             there = zoo.names()
-            object.__setattr__(self, "models", tuple(one for one in DEFAULT_MODELS if one in there))
+            object.__setattr__(self, "models", tuple(model for model in DEFAULT_MODELS if model in there))
         for name, least, most in (
             ("count", 1, 1 << 20),
             ("samples", 1, 1 << 16),
@@ -59,7 +59,7 @@ class SweepPlan:
         ):
             if not least <= getattr(self, name) <= most:
                 raise ValueError(f"--{name}: expected {least} to {most}, got {getattr(self, name)}, change it")
-        if any(not 0 <= one < float("inf") for one in self.temperatures):
+        if any(not 0 <= temperature < float("inf") for temperature in self.temperatures):
             raise ValueError(f"--temperature: expected numbers of at least 0, got {self.temperatures}, change them")
         at, of = self.part
         if not 1 <= at <= of:
@@ -72,7 +72,7 @@ class SweepPlan:
 
 def cell_groups(plan: SweepPlan) -> list[CellGroup]:
     """Return the groups of cells of a plan. An unknown model, or a decoding or rule that no model has, is a ValueError."""
-    groups = [one for text in plan.models for one in _of_model(plan, *domain_of_model(text))]
+    groups = [group for text in plan.models for group in _of_model(plan, *domain_of_model(text))]
     _check_known(plan, groups)
     return groups
 
@@ -93,11 +93,15 @@ def domain_of_model(text: str) -> tuple[str, str]:
 
 def _of_model(plan: SweepPlan, domain: str, model: str) -> Iterator[CellGroup]:
     own = domain_of(domain)
-    methods = [one for one in (_method(own, model, *pair) for pair in _pairs(plan, own, model)) if one is not None]
+    methods = [
+        method for method in (_method(own, model, *pair) for pair in _pairs(plan, own, model)) if method is not None
+    ]
     of_folder = {} if model in own.models else {"weights": files_digest([Path(model)])}
     for temperature in plan.temperatures or own.temperatures:
         setting = own.setting(model, temperature, plan.wishes)
-        serving = tuple({(one.key, one.rule): one for one in methods if one.serves(temperature)}.values())
+        serving = tuple(
+            {(method.key, method.rule): method for method in methods if method.serves(temperature)}.values()
+        )
         yield CellGroup(domain, model, setting, serving, {**own.drawing(setting), **of_folder}, own.shows)
 
 
@@ -105,7 +109,7 @@ def _pairs(plan: SweepPlan, domain: Domain, model: str) -> list[tuple[str, str]]
     if not plan.decodings and not plan.rules:
         return list(domain.defaults(model))
     own = tuple(dict.fromkeys(decoding for decoding, _ in domain.defaults(model)))
-    named = [one for one in plan.decodings or own if one != PLAIN]
+    named = [decoding for decoding in plan.decodings or own if decoding != PLAIN]
     return [(PLAIN, ""), *((decoding, rule) for decoding in named for rule in plan.rules or ("",))]
 
 

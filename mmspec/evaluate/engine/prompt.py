@@ -31,8 +31,8 @@ class EvaluationPrompt:
         """Return a hash of all that decides a model's output and its score, including every pixel of the pictures."""
         judged = (self.answers,) if self.answers else ()
         digest = hashlib.sha256(repr((self.turns, self.label, *judged)).encode())
-        for one in self.pictures:
-            picture = one()
+        for make in self.pictures:
+            picture = make()
             digest.update(f"{picture.mode}{picture.size}".encode() + picture.tobytes())
         return digest.hexdigest()[:16]
 

@@ -100,7 +100,7 @@ def files_digest(paths: Iterable[Path]) -> str:
     """Return a hash over files, and over all files in folders by their names inside."""
     total = hashlib.sha256()
     for path in paths:
-        inside = sorted(one for one in path.rglob("*") if one.is_file()) if path.is_dir() else [path]
+        inside = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
         for file in inside:
             with file.open("rb") as handle:
                 digest = hashlib.file_digest(handle, "sha256").hexdigest()

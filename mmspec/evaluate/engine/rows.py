@@ -43,11 +43,11 @@ def parting(
 
     `margins` is called once per case with a difference. It returns a function of (row, place, value): by how much the
     peer preferred its own value."""
-    sizes = [one.margin for one in differences(peer, own, margins)]
+    sizes = [difference.margin for difference in differences(peer, own, margins)]
     within = TIE if tie is None else tie
     return {
         "ties": sum(margin < within for margin in sizes),
-        "margin": max((one for one in sizes if one < math.inf), default=None),
+        "margin": max((size for size in sizes if size < math.inf), default=None),
     }
 
 

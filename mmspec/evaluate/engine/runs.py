@@ -141,8 +141,10 @@ def interleave(
     for index, repeat in places:
         own_seed = seed + index + repeat * len(cases)
         missing = [name for name in runners if samples[name, index, repeat] is None]
-        for name, one in turns.round(cases[index], own_seed, index + repeat, missing):
-            samples[name, index, repeat] = one if store is None else store.add(name, index, repeat, own_seed, one)
+        for name, outcome in turns.round(cases[index], own_seed, index + repeat, missing):
+            samples[name, index, repeat] = (
+                outcome if store is None else store.add(name, index, repeat, own_seed, outcome)
+            )
             on_run(name)
         for name in runners.keys() - set(missing):
             on_run(name)
@@ -153,11 +155,11 @@ def interleave(
 
 
 def completed(attempts: Sequence[Sequence[Attempt]]) -> list[TimedRun]:
-    return [one for case in attempts for one in case if isinstance(one, TimedRun)]
+    return [run for case in attempts for run in case if isinstance(run, TimedRun)]
 
 
 def failures(attempts: Sequence[Sequence[Attempt]]) -> list[Failure]:
-    return [one for case in attempts for one in case if isinstance(one, Failure)]
+    return [run for case in attempts for run in case if isinstance(run, Failure)]
 
 
 def runner_or_failure(make: Callable[[], Runner]) -> Runner:

@@ -40,8 +40,8 @@ def items(item: FieldType, count: int | None = None) -> FieldType:
     def faults(data: Any, name: str) -> Iterator[str]:
         wrong = list(is_list(data, name))
         yield from wrong
-        for number, one in enumerate(() if wrong else data):
-            yield from item(one, f"{name}[{number}]")
+        for number, entry in enumerate(() if wrong else data):
+            yield from item(entry, f"{name}[{number}]")
 
     return faults
 

@@ -65,10 +65,10 @@ def interval(
     replacement. `figure` takes values [N] or [N, K]; resamples for which it is NaN are left out."""
     if len(groups) < 2:
         return None
-    values, drawn = [np.asarray(one, dtype=float) for one in groups], np.random.default_rng(seed)
+    values, drawn = [np.asarray(group, dtype=float) for group in groups], np.random.default_rng(seed)
     figures = []
     for _ in range(resamples):
         picked = drawn.integers(len(values), size=len(values))
-        figures.append(figure(np.concatenate([values[one] for one in picked])))
-    known = [one for one in figures if one == one]
+        figures.append(figure(np.concatenate([values[index] for index in picked])))
+    known = [figure for figure in figures if figure == figure]
     return [round(float(end), 4) for end in np.percentile(known, LEVELS)] if known else None

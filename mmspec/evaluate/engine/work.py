@@ -40,8 +40,8 @@ class SweepWork:
     def of(cls, plan: SweepPlan) -> SweepWork:
         """Prepare a plan without opening a model."""
         groups = cell_groups(plan)
-        prompts = {one.name: prompts_for(plan, domain_of(one.domain), one.model) for one in groups}
-        digests = {name: [one.digest() for one in prompt_list] for name, prompt_list in prompts.items()}
+        prompts = {group.name: prompts_for(plan, domain_of(group.domain), group.model) for group in groups}
+        digests = {name: [prompt.digest() for prompt in prompt_list] for name, prompt_list in prompts.items()}
         judges = {name: Judges(plan, domain_of(name[0]), name[1]) for name in prompts}
         return cls(plan, groups, prompts, digests, judges)
 
@@ -94,14 +94,14 @@ class SweepWork:
         at, of = self.plan.part
         for name, judge in self.judges.items():
             cells = {group.key(method) for group in self.groups if group.name == name for method in group.methods}
-            prompt_keys = {one.key for one in self.prompts[name]}
+            prompt_keys = {prompt.key for prompt in self.prompts[name]}
             keys = [
                 key
-                for key, one in sorted(known.samples.items())
-                if one["cell"] in cells
-                and one["prompt"] in prompt_keys
-                and one["failed"] is None
-                and one["shown"] is not None
+                for key, sample in sorted(known.samples.items())
+                if sample["cell"] in cells
+                and sample["prompt"] in prompt_keys
+                and sample["failed"] is None
+                and sample["shown"] is not None
                 and (key, judge.hash) not in known.scores
             ]
             tasks += [ScoreTask(*name, tuple(part)) for part in _parts(keys)]
@@ -132,7 +132,7 @@ class SweepWork:
     def _real(self, name: Name) -> list[str]:
         if self.plan.reference is not None:
             return [file.name for file in picture_files(self.plan.reference)]
-        return [one.key for one in self.prompts[name] if one.real is not None]
+        return [prompt.key for prompt in self.prompts[name] if prompt.real is not None]
 
 
 def run_work(

@@ -51,7 +51,7 @@ def run_identity(plan: SweepPlan) -> dict[str, Any]:
     among them, since they change both seconds and outputs."""
     kind = plan.device.partition(":")[0]
     named = {"device": kind if kind != "cpu" else AUTO, "dtype": plan.dtype}
-    return {"code": fingerprint(), "seed": plan.seed, **{name: one for name, one in named.items() if one != AUTO}}
+    return {"code": fingerprint(), "seed": plan.seed, **{name: entry for name, entry in named.items() if entry != AUTO}}
 
 
 class Worker:
@@ -76,7 +76,7 @@ class Worker:
         seed = request_seed(self.plan.seed, prompt.key, task.sample)
         fields = request_fields(prompt, task.digest, task.prompt, task.sample, seed)
         requests = {group.key(method): {**group.fields(method), **fields} for method in group.methods}
-        missing = [cell for cell, one in requests.items() if record_key(one) not in self.known.samples]
+        missing = [cell for cell, request in requests.items() if record_key(request) not in self.known.samples]
         samples: Iterable[tuple[str, Any]]
         try:
             case = domain.case(resources, group.setting, prompt)
@@ -114,10 +114,10 @@ class Worker:
 
     def _score(self, task: ScoreTask) -> str:
         judges, domain = self._judges(task.domain, task.model), domain_of(task.domain)
-        prompts = {one.key: one for one in self._prompts(task.domain, task.model)}
+        prompts = {prompt.key: prompt for prompt in self._prompts(task.domain, task.model)}
         samples = [self._sample_of(key) for key in task.keys]
-        outputs = [load_output(self.plan.folder, one["shown"], domain.shows) for one in samples]
-        entries = judges.scores(outputs, [prompts[one["prompt"]] for one in samples])
+        outputs = [load_output(self.plan.folder, sample["shown"], domain.shows) for sample in samples]
+        entries = judges.scores(outputs, [prompts[sample["prompt"]] for sample in samples])
         lines = zip(task.keys, entries, strict=True)
         self.shard.add([{"kind": "score", "key": key, "by": judges.hash, **entry} for key, entry in lines])
         return f"{task.model}: scores of {len(task.keys)} samples"
@@ -130,10 +130,10 @@ class Worker:
     def _real(self, task: ScoreTask) -> str:
         judges = self._judges(task.domain, task.model)
         if self.plan.reference is not None:
-            files = {one.name: one for one in picture_files(self.plan.reference)}
+            files = {file.name: file for file in picture_files(self.plan.reference)}
             pictures = [open_image(files[key]) for key in task.keys]
         else:
-            prompts = {one.key: one for one in self._prompts(task.domain, task.model)}
+            prompts = {prompt.key: prompt for prompt in self._prompts(task.domain, task.model)}
             pictures = [prompts[key].real() for key in task.keys]
         entries, _ = judges.pictures(pictures)
         lines = zip(task.keys, entries, strict=True)

@@ -61,15 +61,17 @@ class ImageBenchConfig(DrawnBenchConfig):
 
     def known(self) -> tuple[Method, ...]:
         there = zoo.names()
-        return tuple(one for one in self.plan().methods if not one.part or f"{self.model}/{one.part}" in there)
+        return tuple(
+            method for method in self.plan().methods if not method.part or f"{self.model}/{method.part}" in there
+        )
 
     def drawn(self, batch: int, prompts: int, *, judged: bool) -> Iterator[DrawnSetting]:
         """Yield the settings of a batch size; greedy settings are timed once per guidance, since they ignore top-k."""
-        for one in super().drawn(batch, prompts, judged=judged):
-            if one.temperature:
-                yield one
-            elif not judged and one.top_k == self.top_k[0]:
-                yield replace(one, top_k=0)
+        for sample in super().drawn(batch, prompts, judged=judged):
+            if sample.temperature:
+                yield sample
+            elif not judged and sample.top_k == self.top_k[0]:
+                yield replace(sample, top_k=0)
 
 
 CONFIG = ImageBenchConfig

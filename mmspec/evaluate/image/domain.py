@@ -98,7 +98,7 @@ class ImageDomain(PictureDomain):
 
     def defaults(self, model: str) -> list[tuple[str, str]]:
         """Return exact decodings and relaxed rules at several settings; EAGLE where the model has a trained drafter."""
-        return [one for one in SWEPT if one[0] != "eagle" or f"{model}/eagle" in zoo.names()]
+        return [row for row in SWEPT if row[0] != "eagle" or f"{model}/eagle" in zoo.names()]
 
     def method(self, model: str, decoding: str, rule: str) -> ImageMethod:
         """Return a decoding of `mmspec image` with its settings, "sjd:window=32,init=up", or a bench row by key."""

@@ -73,7 +73,7 @@ def observe_laws(
     resources: ImageResources, setting: ImageSetting, requests: Sequence[GenerationRequest], seed: int | Sequence[int]
 ) -> LawObserver:
     observer = LawObserver()
-    prompts = [one.prompt for one in requests]
+    prompts = [request.prompt for request in requests]
     resources.pipeline(prompts, decoding=observer, seed=seed, pixels=False, **setting.arguments())
     return observer
 

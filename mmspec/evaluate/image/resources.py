@@ -112,12 +112,12 @@ def short_name(name: str) -> str:
 def decoding_names(domain: Domain = "image") -> tuple[str, ...]:
     """Return the decodings, followed by the relaxed rules, which judge Jacobi drafts by default."""
     decodings = names(domain, "decoding", models=CODES)
-    return (*decodings, *(one for one in names(domain, "rule", exact=False) if one not in decodings))
+    return (*decodings, *(name for name in names(domain, "rule", exact=False) if name not in decodings))
 
 
 def judged_drafts() -> tuple[str, ...]:
     """Return the decodings whose drafts a relaxed rule can judge; the first is the default."""
-    return tuple(one.name for one in methods("image", "decoding") if one.facts.get("judged"))
+    return tuple(method.name for method in methods("image", "decoding") if method.facts.get("judged"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +162,12 @@ def decoding_of(text: str, options: Mapping[str, Any] | None = None, domain: Dom
 
 
 def _is_relaxed_rule(name: str, domain: Domain) -> bool:
-    return any(name in (one.name, *one.aliases) for one in methods(domain, "rule", exact=False))
+    return any(name in (method.name, *method.aliases) for method in methods(domain, "rule", exact=False))
 
 
 def _relaxed(name: str, written: dict[str, str], settings: dict[str, str], domain: Domain) -> ImageDecoding:
     rule = find(name, domain, "rule")
-    own = {one.name for one in rule.settings}
+    own = {setting.name for setting in rule.settings}
     known = judged_drafts()
     drafter = settings.pop("drafter", written.pop("drafter", known[0]))
     if drafter not in known:

@@ -80,7 +80,7 @@ def _relaxed(rule: MethodInfo, drafts: str, *, swept: bool) -> tuple[ImageMethod
         return (shown,)
     knob, rows = rule.facts["knob"], []
     for value in rule.facts["knob_values"] if swept else (rule.facts["knob_shown"],):
-        text = ",".join(f"{name}={one:g}" for name, one in {knob: value, **others}.items())
+        text = ",".join(f"{name}={number:g}" for name, number in {knob: value, **others}.items())
         name = f"{rule.title} on {below}, {knob} {value:g}"
         rows.append(
             ImageMethod(
@@ -91,7 +91,7 @@ def _relaxed(rule: MethodInfo, drafts: str, *, swept: bool) -> tuple[ImageMethod
 
 
 def _judged(*, swept: bool) -> tuple[ImageMethod, ...]:
-    rules = (one for one in methods("image", "rule", exact=False) if one.facts.get("benched", True))
+    rules = (method for method in methods("image", "rule", exact=False) if method.facts.get("benched", True))
     return tuple(row for rule in rules for drafts in _DRAFTS for row in _relaxed(rule, drafts, swept=swept))
 
 
@@ -148,7 +148,7 @@ SUITES: dict[str, ImageSuite] = {
     "pareto": ImageSuite(
         about="every relaxed rule's knob against the exact methods",
         title="Images: relaxed rules",
-        methods=(_AR, *(one for one in _ALL if one.key in _EXACT_FEW), *_judged(swept=True), *_ordered(swept=True)),
+        methods=(_AR, *(row for row in _ALL if row.key in _EXACT_FEW), *_judged(swept=True), *_ordered(swept=True)),
         timed=False,
         judged=True,
         columns=("method", "output", "knob", "passes", "step compression", *_JUDGED),

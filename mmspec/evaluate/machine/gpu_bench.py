@@ -111,7 +111,7 @@ def _curve(took: dict[int, float | None]) -> dict[str, float] | None:
     """Return t(N) / t(1) by N; None where a pass was not timed."""
     if None in took.values():
         return None
-    return {str(nodes): round(one / took[1], 3) for nodes, one in took.items()}
+    return {str(nodes): round(seconds / took[1], 3) for nodes, seconds in took.items()}
 
 
 def _pass_seconds(score: Callable[[int], object], nodes: int, device: torch.device, repeats: int) -> float:

@@ -117,7 +117,7 @@ def _decoder(
         place = torch.arange(context, device=device)[None]
         run(place % size, place, None)
     cache.advance(context)
-    return CachedDecoder(name, sum(one.numel() for one in model.parameters()), score)
+    return CachedDecoder(name, sum(parameter.numel() for parameter in model.parameters()), score)
 
 
 @contextmanager

@@ -53,8 +53,8 @@ def real_rows(device: torch.device, tiny: bool) -> Iterator[dict]:
         ]
         shared = {
             "model": NAME,
-            "parameters": sum(one.numel() for one in model.parameters()),
-            "drafter_parameters": sum(one.numel() for one in drafter.parameters()),
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "drafter_parameters": sum(parameter.numel() for parameter in drafter.parameters()),
             "dtype": str(dtype)[6:],
             "batch": 1,
             "temperature": temperature,

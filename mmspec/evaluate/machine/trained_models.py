@@ -89,12 +89,12 @@ def vlm_rows(device: torch.device, tiny: bool) -> Iterator[dict]:
         drafter = _drafter(sizes, (model, processor), Path(folder))
     if device.type == "cuda":
         model, drafter = model.to(torch.bfloat16), drafter.to(torch.bfloat16)
-    encoded = [encode(processor, [one]) for one in held_out(sizes.prompts)]
-    requests = [inputs_on(one, model) for one in encoded]
+    encoded = [encode(processor, [prompt]) for prompt in held_out(sizes.prompts)]
+    requests = [inputs_on(inputs, model) for inputs in encoded]
     shared = {
         "model": "world captioner",
-        "parameters": sum(one.numel() for one in model.parameters()),
-        "drafter_parameters": sum(one.numel() for one in drafter.parameters()),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "drafter_parameters": sum(parameter.numel() for parameter in drafter.parameters()),
         "dtype": str(model.dtype)[6:],
         "batch": 1,
     }
@@ -172,7 +172,7 @@ def image_rows(device: torch.device, tiny: bool) -> Iterator[dict]:
     with TemporaryDirectory() as folder:
         pipe = _pipeline(sizes, Path(folder), device)
     transformer, resources = pipe.model.transformer, ImageResources(pipe, "world text to image")
-    parameters = sum(one.numel() for one in transformer.parameters())
+    parameters = sum(parameter.numel() for parameter in transformer.parameters())
     dtype = str(next(transformer.parameters()).dtype)[6:]
     for batch in sizes.batches:
         setting = ImageSetting(
@@ -183,7 +183,7 @@ def image_rows(device: torch.device, tiny: bool) -> Iterator[dict]:
             guidance=pipe.guidance_scale,
             top_k=pipe.top_k,
         )
-        runners = {one.key: IMAGES.runner(one, resources, setting) for one in _methods(sizes)}
+        runners = {method.key: IMAGES.runner(method, resources, setting) for method in _methods(sizes)}
         shared = {**setting.row(), "model": resources.name, "parameters": parameters, "dtype": dtype}
         yield from comparison_rows(runners, IMAGES.cases(resources, setting), BASELINES["image"], shared, device)
 
@@ -209,7 +209,9 @@ def _pipeline(sizes: GpuImageSizes, folder: Path, device: torch.device) -> Llama
 def _methods(sizes: GpuImageSizes) -> list[ImageMethod]:
     rows = [ImageMethod(PLAIN, PLAIN)]
     for window in sizes.windows:
-        for one in (one for one in methods("image", "decoding") if one.facts.get("judged") and not one.needs):
-            title = f"{one.title} {window}"
-            rows.append(ImageMethod(title, title, decoding=f"{one.name}:window={window}"))
+        for decoding in (
+            method for method in methods("image", "decoding") if method.facts.get("judged") and not method.needs
+        ):
+            title = f"{decoding.title} {window}"
+            rows.append(ImageMethod(title, title, decoding=f"{decoding.name}:window={window}"))
     return rows

@@ -50,7 +50,7 @@ class OpenClip:
     def images(self, images: Sequence[Image]) -> ExtractedFeatures:
         images = check_images(images)
         batches = [images[first : first + BATCH] for first in range(0, len(images), BATCH)]
-        features = [self.model.encode_image(torch.stack([self._prepare(one) for one in part])) for part in batches]
+        features = [self.model.encode_image(torch.stack([self._prepare(entry) for entry in part])) for part in batches]
         return ExtractedFeatures(torch.cat(features).float().numpy())
 
     @torch.no_grad()
@@ -104,7 +104,7 @@ class ZooClip:
         self.clip = zoo.load("clip")
         self.hash = files_digest([folder_of("clip")])
         self.dim = int(self.clip.model.visual.output_dim)
-        self._classes = self.clip.encode_texts([with_article(one) for one in class_names()]).numpy()
+        self._classes = self.clip.encode_texts([with_article(name) for name in class_names()]).numpy()
 
     def images(self, images: Sequence[Image]) -> ExtractedFeatures:
         features = self.clip.encode_images(images).numpy()

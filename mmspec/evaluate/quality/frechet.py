@@ -79,10 +79,10 @@ def frechet(a: Features, b: Features) -> float:
 
 def _check(*sets: Features) -> None:
     shape = sets[0].shape
-    if len(shape) != 2 or shape[0] < 2 or any(one.shape != shape for one in sets):
-        shapes = " and ".join(str(one.shape) for one in sets)
+    if len(shape) != 2 or shape[0] < 2 or any(features.shape != shape for features in sets):
+        shapes = " and ".join(str(features.shape) for features in sets)
         raise ValueError(f"features: expected sets [N, d] of one shape with N >= 2, got {shapes}; cut them to equal N")
-    if not all(np.isfinite(one).all() for one in sets):
+    if not all(np.isfinite(features).all() for features in sets):
         raise ValueError("features: expected finite numbers, got NaN or Inf; look at the images they are from")
 
 
@@ -139,14 +139,14 @@ def frechet_interval(a: Features, b: Features, resamples: int = RESAMPLES, seed:
 
 
 def _pair(sets: tuple[Features, ...]) -> tuple[float, float]:
-    method, first, second = (Moments.of(one) for one in sets)
+    method, first, second = (Moments.of(features) for features in sets)
     return (distance(method, first) + distance(method, second)) / 2, distance(first, second)
 
 
 def _resampled(sets: tuple[Features, ...], count: int, seed: int) -> Iterator[tuple[Features, ...]]:
     drawn = np.random.default_rng(seed)
     for _ in range(count):
-        yield tuple(one[drawn.integers(len(one), size=len(one))] for one in sets)
+        yield tuple(features[drawn.integers(len(features), size=len(features))] for features in sets)
 
 
 def _around(value: float, values: np.ndarray) -> tuple[float, float]:

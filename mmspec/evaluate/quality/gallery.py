@@ -55,9 +55,9 @@ class GalleryReference:
         self.make, self.scorer, self.requests, self.batch = make, scorer, requests, setting.batch
         self.first = setting.seed * (HALVES + 1) * len(requests)
         self.plain = [self.drawn(plain, self.first + half * len(requests)) for half in range(HALVES)]
-        self.texts = [one.text for one in requests]
+        self.texts = [request.text for request in requests]
         self.prompts = scorer("clip").encode_texts(self.texts).numpy()
-        self.row = figures(np.concatenate([one.tokens for one in self.plain]))
+        self.row = figures(np.concatenate([image_set.tokens for image_set in self.plain]))
 
     def drawn(self, method: Method, first_seed: int) -> GeneratedImages:
         draw = self.make(method)
@@ -73,7 +73,7 @@ class GalleryReference:
             drafted += out.stats.drafter_passes
             exact = out.stats.exact
         features = self.scorer("clip").encode_images(images).numpy()
-        judged = self.scorer("image_judge").agreement(images, [one.text for one in self.requests])
+        judged = self.scorer("image_judge").agreement(images, [request.text for request in self.requests])
         return GeneratedImages(features, judged, np.concatenate(tokens), passes, emitted, drafted, exact)
 
     def judge(self, method: Method) -> dict:
@@ -91,7 +91,7 @@ class GalleryReference:
         }
 
     def _figures(self, images: GeneratedImages) -> dict:
-        measured = distances(images.features, tuple(one.features for one in self.plain))
+        measured = distances(images.features, tuple(image_set.features for image_set in self.plain))
         return {
             "frechet": _short(measured.frechet),
             "frechet_interval": [_short(value) for value in measured.frechet_interval],

@@ -26,7 +26,7 @@ def kernel_distance(
     KID. It is unbiased at any N and M ("Demystifying MMD GANs"). Larger sets are cut, in an order drawn from `seed`,
     into blocks of at most `block` rows whose values are averaged. Resampling weights the rows: a row that is drawn
     twice is never compared with itself, which would raise the distance. With several blocks, blocks are resampled."""
-    a, b = (_checked(one) for one in (a, b))
+    a, b = (_checked(rows_) for rows_ in (a, b))
     if a.shape[1] != b.shape[1]:
         raise ValueError(f"features: expected one length, got {a.shape[1]} and {b.shape[1]}; use one extractor")
     drawn = np.random.default_rng(seed)
@@ -36,7 +36,7 @@ def kernel_distance(
         resampled = [_unbiased(kernels, _weights(drawn, len(a)), _weights(drawn, len(b))) for _ in range(resamples)]
         value = _unbiased(kernels, np.ones(len(a)), np.ones(len(b)))
         return KernelDistance(value, _around(value, resampled))
-    cut = [[one[rows] for rows in np.array_split(drawn.permutation(len(one)), blocks)] for one in (a, b)]
+    cut = [[rows_[rows] for rows in np.array_split(drawn.permutation(len(rows_)), blocks)] for rows_ in (a, b)]
     if min(len(rows) for part in cut for rows in part) < 2:
         raise ValueError(f"features: expected sets of like sizes, got {len(a)} and {len(b)} rows; cut the larger one")
     values = np.array([kernel_distance(x, y, block, 0).value for x, y in zip(*cut, strict=True)])
@@ -75,7 +75,7 @@ def _unbiased(kernels: tuple[np.ndarray, ...], wa: np.ndarray, wb: np.ndarray) -
 
 def _around(value: float, values: list[float] | np.ndarray) -> tuple[float, float] | None:
     """Return the spread of resampled values around their mean, shifted to the measured value."""
-    known = np.array([one for one in values if np.isfinite(one)])
+    known = np.array([value for value in values if np.isfinite(value)])
     if len(known) < 2:
         return None
     low, high = np.percentile(known - known.mean(), LEVELS)
@@ -91,7 +91,7 @@ def precision_recall(generated: Features, real: Features, neighbour: int = NEIGH
     manifold. A set's manifold is the union of balls around its rows, each reaching to the row's `neighbour`-th nearest
     neighbour ("Improved Precision and Recall Metric for Assessing Generative Models"). Both depend on N: compare at
     equal N."""
-    generated, real = (np.asarray(one, dtype=np.float64) for one in (generated, real))
+    generated, real = (np.asarray(features, dtype=np.float64) for features in (generated, real))
     if (
         generated.ndim != 2
         or real.ndim != 2

@@ -111,7 +111,7 @@ class Inception:
         images = check_images(images)
         pooled = torch.cat(
             [
-                self.model(torch.cat([self._prepared(one) for one in images[first : first + BATCH]]))
+                self.model(torch.cat([self._prepared(image) for image in images[first : first + BATCH]]))
                 for first in range(0, len(images), BATCH)
             ]
         )
@@ -127,7 +127,7 @@ class Inception:
         if self.published:
             return (resized(pixels) - 128) / 128
         smooth = F.interpolate(pixels, (SIDE, SIDE), mode="bilinear", antialias=True, align_corners=False)
-        mean, spread = (torch.tensor(one).view(1, 3, 1, 1) for one in (_MEAN, _SPREAD))
+        mean, spread = (torch.tensor(channel).view(1, 3, 1, 1) for channel in (_MEAN, _SPREAD))
         return (smooth / 255 - mean) / spread
 
 

@@ -70,11 +70,11 @@ class Judges:
     def hash(self) -> str:
         """Return a hash of all that decides a score."""
         parts = [] if self.extractor is None else [self.extractor.hash]
-        return hashlib.sha256("/".join([*parts, *(one.hash for one in self.scorers)]).encode()).hexdigest()[:16]
+        return hashlib.sha256("/".join([*parts, *(scorer.hash for scorer in self.scorers)]).encode()).hexdigest()[:16]
 
     def row(self) -> dict[str, Any]:
         """Return the description of the judges for a header."""
-        named = {"scorers": {one.name: one.about for one in self.scorers}, "hash": self.hash}
+        named = {"scorers": {scorer.name: scorer.about for scorer in self.scorers}, "hash": self.hash}
         if self.extractor is None:
             return named
         return {
@@ -86,11 +86,11 @@ class Judges:
 
     def scores(self, outputs: Sequence[Any], prompts: Sequence[EvaluationPrompt]) -> list[dict[str, Any]]:
         """Return the entries of the records of samples: their figures, and the features of pictures."""
-        columns = {one.name: one(outputs, prompts) for one in self.scorers}
+        columns = {scorer.name: scorer(outputs, prompts) for scorer in self.scorers}
         entries: list[dict[str, Any]] = [{} for _ in outputs]
         if self.shows == "picture":
             entries, read = self.pictures(outputs)
-            columns |= self._clip(read.features, [one.text for one in prompts])
+            columns |= self._clip(read.features, [prompt.text for prompt in prompts])
         elif self.shows == "film":
             columns |= self._of_films(outputs, prompts)
         for place, entry in enumerate(entries):
@@ -119,4 +119,4 @@ class Judges:
             columns.append(self._clip(read.features, [prompt.text] * len(film)))
         if not columns or not columns[0]:
             return {}
-        return {CLIP_SCORE: np.array([one[CLIP_SCORE].mean() for one in columns])}
+        return {CLIP_SCORE: np.array([column[CLIP_SCORE].mean() for column in columns])}

@@ -61,7 +61,7 @@ class RewardScorer:
         from mmspec.video.rewards.scores import scored
 
         pairs = zip(outputs, prompts, strict=True)
-        return np.array([float(scored(self.reward, frames_of(one), prompt.text).mean()) for one, prompt in pairs])
+        return np.array([float(scored(self.reward, frames_of(pair), prompt.text).mean()) for pair, prompt in pairs])
 
 
 def frames_of(output: Any) -> torch.Tensor:
@@ -83,5 +83,5 @@ def reward_scorer_of(text: str) -> RewardScorer:
     file, at, vocabulary = rest.partition("@")
     if not file or name not in PUBLISHED_CONFIGS or (name == "imagereward") != bool(at):
         raise ValueError(f"--reward: expected {REWARD_FORMS}, got {text!r}, write one of these")
-    files = [Path(one) for one in (file, vocabulary) if one]
+    files = [Path(path) for path in (file, vocabulary) if path]
     return RewardScorer(reward_of_file(name, *files, whole=False), files_digest(files))

@@ -50,7 +50,11 @@ def write_report(records: Records, folder: Path, *, plots: bool = True) -> Repor
     return Report(
         all_rows,
         notes,
-        [*(folder / name for name in texts), folder / "rows.json", *(one for files in drawn.values() for one in files)],
+        [
+            *(folder / name for name in texts),
+            folder / "rows.json",
+            *(file for files in drawn.values() for file in files),
+        ],
     )
 
 

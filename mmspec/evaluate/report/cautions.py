@@ -18,10 +18,10 @@ def cautions(records: Records) -> list[str]:
     """Return the cautions of a run as sentences, the most serious first."""
     grouped = tables(records)
     of_tables = [
-        one
+        caution
         for check in (_too_fast, _few, _unequal, _unscored, _small)
         for table in grouped
-        for one in check(records, table)
+        for caution in check(records, table)
     ]
     return list(dict.fromkeys([*of_tables, *_disturbed(records), *_labels(records)]))
 
@@ -50,13 +50,17 @@ def _too_fast(records: Records, table: Table) -> Iterator[str]:
 
 def _has_cheap_passes(row: dict, samples: list[dict]) -> bool:
     """Return whether a method replaces the target's passes, or saves calls of a continuous model's head within them."""
-    saves_heads = samples[0]["of"]["domain"] == "continuous" and not any(one.get("drafter_passes") for one in samples)
+    saves_heads = samples[0]["of"]["domain"] == "continuous" and not any(
+        sample.get("drafter_passes") for sample in samples
+    )
     return saves_heads or row["target_share"] == 0
 
 
 def _few(records: Records, table: Table) -> Iterator[str]:
     """Yield a caution that names the methods with few samples."""
-    counts = {cell_title(samples[0]): sum(one["failed"] is None for one in samples) for samples in table.cells.values()}
+    counts = {
+        cell_title(samples[0]): sum(sample["failed"] is None for sample in samples) for samples in table.cells.values()
+    }
     few = [f"{title} ({count})" for title, count in counts.items() if 0 < count < FEW]
     if few:
         yield (
@@ -67,7 +71,7 @@ def _few(records: Records, table: Table) -> Iterator[str]:
 
 def _unequal(records: Records, table: Table) -> Iterator[str]:
     """Yield a caution where cells have different numbers of samples; cells that failed wholly are reported elsewhere."""
-    counts = {sum(one["failed"] is None for one in samples) for samples in table.cells.values()} - {0}
+    counts = {sum(sample["failed"] is None for sample in samples) for samples in table.cells.values()} - {0}
     if len(counts) > 1:
         yield (
             f"{table.name}: cells have different numbers of samples ({_listed(counts)}); distances and scores of sets of "
@@ -78,8 +82,8 @@ def _unequal(records: Records, table: Table) -> Iterator[str]:
 def _unscored(records: Records, table: Table) -> Iterator[str]:
     """Yield a caution where only a part of a table's samples is scored."""
     by = judge_of(records, table)
-    completed = [one for samples in table.cells.values() for one in samples if one["failed"] is None]
-    scored = sum((one["key"], by) in records.scores for one in completed)
+    completed = [sample for samples in table.cells.values() for sample in samples if sample["failed"] is None]
+    scored = sum((sample["key"], by) in records.scores for sample in completed)
     if by is not None and scored < len(completed):
         yield (
             f"{table.name}: {len(completed) - scored} of {len(completed)} samples are not scored; speed covers all "
@@ -91,7 +95,7 @@ def _small(records: Records, table: Table) -> Iterator[str]:
     """Yield cautions about sets with a singular covariance, and about real sets of another size."""
     by = judge_of(records, table)
     row = {} if by is None else judge_row(records, table.shared["model"], by)
-    counts = {sum((one["key"], by) in records.scores for one in samples) for samples in table.cells.values()}
+    counts = {sum((sample["key"], by) in records.scores for sample in samples) for samples in table.cells.values()}
     counts -= {0}  # cells that failed wholly are reported elsewhere
     if not counts or not row.get("dim") or table.cells[next(iter(table.cells))][0]["shows"] != "picture":
         return
@@ -113,10 +117,10 @@ def _small(records: Records, table: Table) -> Iterator[str]:
 
 
 def _disturbed(records: Records) -> Iterator[str]:
-    workers = max((one["workers"] for one in records.headers), default=1)
-    if workers > 1 or len({tuple(one["part"]) for one in records.headers}) > 1:
+    workers = max((header["workers"] for header in records.headers), default=1)
+    if workers > 1 or len({tuple(header["part"]) for header in records.headers}) > 1:
         yield "several workers ran at once and slowed one another: measure speed with one worker"
-    machines = {(one["processor"], one["cores"], one["threads"]) for one in records.headers}
+    machines = {(header["processor"], header["cores"], header["threads"]) for header in records.headers}
     if len(machines) > 1:
         yield (
             f"{len(machines)} kinds of machines or thread counts took part: ratios between samples of different "
@@ -126,7 +130,7 @@ def _disturbed(records: Records) -> Iterator[str]:
 
 def _labels(records: Records) -> Iterator[str]:
     """Yield a caution about the scope of the extractor's figures."""
-    if ZOO in {row.get("extractor") for one in records.headers for row in one["judges"].values()}:
+    if ZOO in {row.get("extractor") for header in records.headers for row in header["judges"].values()}:
         yield (
             f"pictures were read by the {ZOO}, which knows the zoo's world alone: its distances and scores are no FID, "
             "KID, Inception or CLIP score of any other table"
@@ -138,7 +142,7 @@ def failures(records: Records) -> list[str]:
     sentences = []
     for table in tables(records):
         for samples in table.cells.values():
-            failed = [one for one in samples if one["failed"] is not None]
+            failed = [sample for sample in samples if sample["failed"] is not None]
             if failed:
                 sentences.append(
                     f"{samples[0]['title']} ({table.name}) failed in {len(failed)} of {len(samples)} samples: "

@@ -55,14 +55,14 @@ class MeasuredValue:
 
 def figures(entries: Mapping[str, Sequence[Mapping]]) -> dict[str, MeasuredValue]:
     """Return the means of the figures of single samples by prompt; prompts are resampled with all their samples."""
-    names = dict.fromkeys(name for one in entries.values() for entry in one for name in entry["figures"])
+    names = dict.fromkeys(name for group in entries.values() for entry in group for name in entry["figures"])
     values_by_name = {}
     for name in names:
         groups = [
-            [entry["figures"][name] for entry in one if entry["figures"].get(name) is not None]
-            for one in entries.values()
+            [entry["figures"][name] for entry in group if entry["figures"].get(name) is not None]
+            for group in entries.values()
         ]
-        groups = [one for one in groups if one]
+        groups = [group for group in groups if group]
         if groups:
             values = np.concatenate(groups)
             ends = interval(groups, lambda rows: float(rows.mean()))
@@ -102,7 +102,7 @@ def distances(generated: np.ndarray, real: np.ndarray | None, odds: np.ndarray |
 def quality_fields(values: Mapping[str, MeasuredValue]) -> dict[str, object]:
     """Return the row fields NAME and NAME_interval of values."""
     row: dict[str, object] = {}
-    for name, one in values.items():
-        row[name] = float(f"{one.value:.6g}")
-        row[f"{name}_interval"] = None if one.interval is None else [float(f"{end:.6g}") for end in one.interval]
+    for name, value in values.items():
+        row[name] = float(f"{value.value:.6g}")
+        row[f"{name}_interval"] = None if value.interval is None else [float(f"{end:.6g}") for end in value.interval]
     return row

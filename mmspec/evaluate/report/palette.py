@@ -105,7 +105,7 @@ def looks_of(methods: Iterable[tuple[str, bool]]) -> dict[str, Look]:
             continue
         base = name.removesuffix(", goodput")
         look = known(base) or (others.setdefault(base, spare[len(others) % len(spare)]), "o")
-        used_marks = {one.mark for one in styles.values() if one.colour == look[0]}
-        mark = next((one for one in (look[1], *MARKS) if one not in used_marks), look[1])
+        used_marks = {style.mark for style in styles.values() if style.colour == look[0]}
+        mark = next((mark for mark in (look[1], *MARKS) if mark not in used_marks), look[1])
         styles[name] = Look(look[0], mark, exact)
     return styles

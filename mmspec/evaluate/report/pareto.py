@@ -28,7 +28,7 @@ def plotted_measures(rows: Sequence[dict]) -> list[str]:
 def drawable(rows: Sequence[dict]) -> list[dict]:
     """Return the rows with a speed and a measure of quality."""
     return [
-        row for row in rows if row["speedup_vs_ar"] is not None and any(row.get(one) is not None for one in PLOTTED)
+        row for row in rows if row["speedup_vs_ar"] is not None and any(row.get(name) is not None for name in PLOTTED)
     ]
 
 
@@ -37,7 +37,7 @@ def front(points: Sequence[tuple[float, float]], better: str) -> list[tuple[floa
     least as good in both coordinates and better in either."""
     sign = 1 if better == "higher" else -1
     best: list[tuple[float, float]] = []
-    for point in sorted(set(points), key=lambda one: (-one[0], -sign * one[1])):
+    for point in sorted(set(points), key=lambda pair: (-pair[0], -sign * pair[1])):
         if not best or sign * point[1] > sign * best[-1][1]:
             best.append(point)
     return best[::-1]
@@ -56,8 +56,8 @@ def draw(rows: Sequence[dict], stem: Path, kinds: Sequence[str] = FORMATS) -> li
     if across == 1:  # tables with a single measure are placed side by side
         across = min(2, len(tables))
     else:
-        wanted = [one for title in tables for one in _filled_line([it for it in wanted if it[0] == title], across)]
-    panels = [one and (one[0], tables[one[0]], one[1], look) for one in wanted]
+        wanted = [panel for title in tables for panel in _filled_line([it for it in wanted if it[0] == title], across)]
+    panels = [entry and (entry[0], tables[entry[0]], entry[1], look) for entry in wanted]
     return _figure(panels, across, LABELLED, stem, kinds)
 
 
@@ -65,17 +65,17 @@ def _figure(panels: Sequence[tuple | None], across: int, most: int, stem: Path, 
     """Draw panels (title, rows, measure, looks), None for an empty place, and write the names into them."""
     size = (4.0, 3.3) if across > 1 else (8.0, 4.4)
     with figure_of(across, -(-len(panels) // across), *size) as (figure, axes):
-        for axis, one in zip_longest(axes.flat, panels):
-            if one is None:
+        for axis, panel in zip_longest(axes.flat, panels):
+            if panel is None:
                 axis.set_axis_off()
                 continue
-            title, rows, name, look = one
+            title, rows, name, look = panel
             _panel(axis, rows, name, _greyed(rows, name, look, most))
             axis.set_title(title, loc="left")
         figure.canvas.draw()
-        for axis, one in zip(axes.flat, panels, strict=False):
-            if one is not None:
-                _, rows, name, look = one
+        for axis, panel in zip(axes.flat, panels, strict=False):
+            if panel is not None:
+                _, rows, name, look = panel
                 _write_names(axis, rows, name, look, most)
         return keep(figure, stem, kinds)
 
@@ -99,7 +99,7 @@ def named_rows(rows: Sequence[dict], name: str, most: int) -> list[dict]:
 def _greyed(rows: Sequence[dict], name: str, look: Mapping[str, Look], most: int) -> dict[str, Look]:
     """Return the looks of a panel, grey for methods that it does not name."""
     shown = {row["method"] for row in named_rows(rows, name, most)}
-    return {method: one if method in shown else Look(GREY, "o", one.filled) for method, one in look.items()}
+    return {method: entry if method in shown else Look(GREY, "o", entry.filled) for method, entry in look.items()}
 
 
 def _write_names(axis: Any, rows: Sequence[dict], name: str, look: Mapping[str, Look], most: int) -> None:
@@ -137,7 +137,7 @@ def _panel(axis: Any, rows: Sequence[dict], name: str, look: Mapping[str, Look])
         axis.step(*zip(*steps, strict=True), where="pre", color="#9E9E9E", lw=0.9, zorder=1)
     axis.axvline(1, color=GRID, lw=0.8, zorder=0)
     # plain decoding is drawn last, on top
-    for row in sorted(rows, key=lambda one: one["plain"]):
+    for row in sorted(rows, key=lambda row: row["plain"]):
         if row.get(name) is None:
             continue
         style = look[row["method"]]

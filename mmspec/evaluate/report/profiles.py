@@ -22,7 +22,9 @@ _ROW = 0.3  # inches of a bar
 def acceptance_by_position(samples: Sequence[dict], longest: int = LONGEST) -> list[float]:
     """Return the share of rounds that accepted at least k draft tokens, for k = 1, 2, ... up to the longest accepted.
     The first round has no draft and is left out. Rounds with fewer than k draft tokens count as not reaching k."""
-    counts = [count for one in samples if one["failed"] is None for count in one["accepted"][1:] if count is not None]
+    counts = [
+        count for sample in samples if sample["failed"] is None for count in sample["accepted"][1:] if count is not None
+    ]
     most = min(max(counts, default=0), longest)
     return [sum(count >= k for count in counts) / len(counts) for k in range(1, most + 1)]
 
@@ -142,11 +144,11 @@ def draw_by_temperature(
 
 def seconds_by_part(samples: Sequence[dict]) -> dict[str, float]:
     """Return the mean seconds per token by part, over samples that report them."""
-    reporting = [one for one in samples if one["failed"] is None and one["time"]["parts"] is not None]
-    tokens = sum(one["tokens"] for one in reporting)
-    names = [name for name in PARTS if any(name in one["time"]["parts"] for one in reporting)]
+    reporting = [sample for sample in samples if sample["failed"] is None and sample["time"]["parts"] is not None]
+    tokens = sum(sample["tokens"] for sample in reporting)
+    names = [name for name in PARTS if any(name in sample["time"]["parts"] for sample in reporting)]
     return (
-        {name: sum(one["time"]["parts"].get(name, 0.0) for one in reporting) / tokens for name in names}
+        {name: sum(sample["time"]["parts"].get(name, 0.0) for sample in reporting) / tokens for name in names}
         if tokens
         else {}
     )

@@ -54,8 +54,8 @@ class Table:
 def tables(records: Records) -> list[Table]:
     """Return the groups of cells by domain, model and temperature."""
     cells: dict[str, list[dict]] = {}
-    for one in records.samples.values():
-        cells.setdefault(one["cell"], []).append(one)
+    for sample in records.samples.values():
+        cells.setdefault(sample["cell"], []).append(sample)
     grouped: dict[str, Table] = {}
     for cell, samples in cells.items():
         shared = {name: value for name, value in samples[0]["of"].items() if name not in ("decoding", "rule")}
@@ -92,9 +92,12 @@ def category_rows(records: Records) -> list[dict]:
     """Return the speed of every cell by category, for tables whose prompts have several categories."""
     table_rows = []
     for table in tables(records):
-        names = sorted({one["category"] for samples in table.cells.values() for one in samples})
+        names = sorted({sample["category"] for samples in table.cells.values() for sample in samples})
         for name in names if len(names) > 1 else ():
-            cells = {cell: [one for one in samples if one["category"] == name] for cell, samples in table.cells.items()}
+            cells = {
+                cell: [sample for sample in samples if sample["category"] == name]
+                for cell, samples in table.cells.items()
+            }
             part = Table(table.shared, {cell: samples for cell, samples in cells.items() if samples})
             table_rows += [{"category": name or "-", **row} for row in speed_rows(part)]
     return table_rows
@@ -118,7 +121,7 @@ def speed_rows(table: Table) -> list[dict]:
                 "plain": cell == plain,
                 "decoding": samples[0]["of"]["decoding"],
                 "rule": samples[0]["of"]["rule"],
-                "samples": sum(one["failed"] is None for one in samples),
+                "samples": sum(sample["failed"] is None for sample in samples),
                 "speedup_interval": _median_interval(whole, plain, cell),
                 "decode_speedup_vs_ar": middle(ratios),
                 "decode_spread": spread(ratios),
@@ -135,12 +138,13 @@ def cell_title(sample: Mapping[str, Any]) -> str:
 
 def results(table: Table, *, decode_only: bool = False) -> Results:
     """Return the attempts of every cell by prompt and sample, for the engine's statistics."""
-    places = sorted({(one["prompt"], one["digest"]) for samples in table.cells.values() for one in samples})
-    numbers = sorted({one["sample"] for samples in table.cells.values() for one in samples})
+    places = sorted({(sample["prompt"], sample["digest"]) for samples in table.cells.values() for sample in samples})
+    numbers = sorted({sample["sample"] for samples in table.cells.values() for sample in samples})
     attempts: Results = {}
     for cell, samples in table.cells.items():
         known = {
-            (one["prompt"], one["digest"], one["sample"]): recorded_run(one, decode_only=decode_only) for one in samples
+            (sample["prompt"], sample["digest"], sample["sample"]): recorded_run(sample, decode_only=decode_only)
+            for sample in samples
         }
         attempts[cell] = [[known.get((*place, number), _MISSING) for number in numbers] for place in places]
     return attempts
@@ -151,7 +155,7 @@ def _median_interval(whole: Results, plain: str | None, cell: str) -> list[float
     if plain is None:
         return None
     groups = [paired_ratios([base], [own]) for base, own in zip(whole[plain], whole[cell], strict=True)]
-    return interval([one for one in groups if one], lambda values: float(np.median(values)))
+    return interval([group for group in groups if group], lambda values: float(np.median(values)))
 
 
 def _quality(records: Records, table: Table, samples: Sequence[dict]) -> dict[str, Any]:
@@ -162,7 +166,7 @@ def _quality(records: Records, table: Table, samples: Sequence[dict]) -> dict[st
         if (sample["key"], by) in records.scores:
             entries.setdefault(sample["prompt"], []).append(records.scores[sample["key"], by])
     values = figures(entries)
-    flat = [entry for one in entries.values() for entry in one]
+    flat = [entry for group in entries.values() for entry in group]
     drawn = features(flat)
     if drawn is not None:
         values |= distances(drawn, real_features(records, table.shared["model"], by), features(flat, "probabilities"))
@@ -172,11 +176,11 @@ def _quality(records: Records, table: Table, samples: Sequence[dict]) -> dict[st
 def judge_of(records: Records, table: Table) -> str | None:
     """Return the hash of the judges of a table; None without scores. Of several judges it is the judge with the most
     scores, so that all rows of the table have the same judge."""
-    keys = [one["key"] for samples in table.cells.values() for one in samples]
+    keys = [sample["key"] for samples in table.cells.values() for sample in samples]
     named = dict.fromkeys(
-        one["judges"][table.shared["model"]]["hash"]
-        for one in records.headers
-        if table.shared["model"] in one["judges"]
+        header["judges"][table.shared["model"]]["hash"]
+        for header in records.headers
+        if table.shared["model"] in header["judges"]
     )
     counts = {by: sum((key, by) in records.scores for key in keys) for by in named}
     best = max(counts, key=lambda by: counts[by], default=None)
@@ -184,11 +188,13 @@ def judge_of(records: Records, table: Table) -> str | None:
 
 
 def judge_row(records: Records, model: str, by: str) -> dict[str, Any]:
-    return next(one["judges"][model] for one in records.headers if one["judges"].get(model, {}).get("hash") == by)
+    return next(
+        header["judges"][model] for header in records.headers if header["judges"].get(model, {}).get("hash") == by
+    )
 
 
 def real_features(records: Records, model: str, by: str) -> np.ndarray | None:
     """Return the features of the real pictures, in the order of their names."""
     extractor = judge_row(records, model, by).get("extractor_hash")
-    entries = [one for (of, _, hashed), one in sorted(records.real.items()) if (of, hashed) == (model, extractor)]
+    entries = [entry for (of, _, hashed), entry in sorted(records.real.items()) if (of, hashed) == (model, extractor)]
     return features(entries)

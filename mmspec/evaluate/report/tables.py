@@ -57,8 +57,8 @@ def grids(rows: Sequence[dict]) -> list[Grid]:
     """Return the tables of all settings: the columns of speed, and those of measures that any row of the table has."""
     tables = []
     for title, part in by_table(rows).items():
-        known = {name: one for name, one in MEASURES.items() if any(row.get(name) is not None for row in part)}
-        tables.append(grid_of(title, SPEED | {one.title: _measured(name) for name, one in known.items()}, part))
+        known = {name: measure for name, measure in MEASURES.items() if any(row.get(name) is not None for row in part)}
+        tables.append(grid_of(title, SPEED | {entry.title: _measured(name) for name, entry in known.items()}, part))
     return tables
 
 
@@ -99,8 +99,8 @@ def page(
 
 def facts(records: Records) -> dict[str, str]:
     """Return how the run was measured, from the headers of all writers and the records of models."""
-    models = ", ".join(f"{one['name']} ({one['dtype']}, {one['device']})" for one in records.models.values())
-    return run_facts([one | one["about"] for one in records.headers], {"models": models}) | {
+    models = ", ".join(f"{model['name']} ({model['dtype']}, {model['device']})" for model in records.models.values())
+    return run_facts([header | header["about"] for header in records.headers], {"models": models}) | {
         "prompts": joined(
             records.headers,
             lambda one: (

@@ -79,7 +79,7 @@ class VideoBenchConfig(DrawnBenchConfig):
 
     def known(self) -> tuple[Method, ...]:
         drafted = self.draft is not None or in_zoo(f"{self.model}/draft")
-        return tuple(one for one in self.plan().rows(self.thresholds or ()) if drafted or not one.part)
+        return tuple(row for row in self.plan().rows(self.thresholds or ()) if drafted or not row.part)
 
     def folders(self) -> list[Path]:
         return [Path(name) for name in (self.model, self.draft) if name is not None and name not in VIDEO_MODELS]

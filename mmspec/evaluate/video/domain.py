@@ -50,7 +50,7 @@ class MotionTruth:
     name, hash, about = "truth", "tracking-1", "share of the color, direction and shape asked for that the frames show"
 
     def __call__(self, outputs: Sequence[np.ndarray], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
-        named = [named_movers(one.text) for one in prompts]
+        named = [named_movers(prompt.text) for prompt in prompts]
         pairs = zip(outputs, named, strict=True)
         return np.array([agreement(film, movers) if movers else np.nan for film, movers in pairs], dtype=np.float64)
 
@@ -121,7 +121,7 @@ class VideoDomain(Domain):
 
     def prompts(self, model: str, count: int, seed: int) -> list[EvaluationPrompt]:
         requests = enumerate(motion_prompts(count, seed), FIRST + STEP * seed)
-        return [EvaluationPrompt(f"motion-{number}", (one.text,)) for number, one in requests]
+        return [EvaluationPrompt(f"motion-{number}", (request.text,)) for number, request in requests]
 
     def case(
         self, resources: VideoResources, setting: VideoSetting, prompt: EvaluationPrompt
@@ -148,7 +148,7 @@ def _blocks(method: VideoMethod, way: PipelineCall, setting: VideoSetting) -> Sa
         out = draw(way, requests, setting, seed)
         seconds, stats = clock(way.pipeline.model.device) - began, out.stats
         plan = way.pipeline.model.plan
-        output = tuple(block_bytes(one, plan) for one in out.latents)
+        output = tuple(block_bytes(latent, plan) for latent in out.latents)
         fields: dict[str, Any] = {"rounds": len(stats.block_s), "more": block_facts(way, stats)}
         if alone:
             parts = parts_of(stats, seconds)
@@ -160,7 +160,7 @@ def _blocks(method: VideoMethod, way: PipelineCall, setting: VideoSetting) -> Sa
 
 def _codes(way: PipelineCall, setting: VideoSetting) -> Sampler:
     def run(requests: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[np.ndarray]]:
-        prompts, how = [one.prompt for one in requests], {"temperature": setting.temperature, **way.arguments}
+        prompts, how = [request.prompt for request in requests], {"temperature": setting.temperature, **way.arguments}
         began = clock(way.pipeline.model.device)
         out = way.pipeline(prompts, seed=seed, **how)
         seconds = clock(way.pipeline.model.device) - began

@@ -34,7 +34,7 @@ def draw(
     way: PipelineCall, requests: Sequence[GenerationRequest], setting: VideoSetting, seed: int | Sequence[int]
 ) -> VideoOutput:
     """Draw videos of blocks, or raise the error of a video that failed."""
-    out = way.pipeline([one.prompt for one in requests], blocks=setting.blocks, seed=seed, **way.arguments)
+    out = way.pipeline([request.prompt for request in requests], blocks=setting.blocks, seed=seed, **way.arguments)
     raise_errors(out.errors)
     return out
 
@@ -45,7 +45,7 @@ def block_facts(way: PipelineCall, stats: VideoStats) -> dict[str, Any]:
     video and block, whether it was drafted, whether the draft was accepted, and how many times it was scored."""
     decoding, steps = way.arguments.get("decoding"), way.pipeline.model.passes
     drafter = None if decoding is None else decoding.model
-    scored = [[(one.scores is not None) + (one.own_scores is not None) for one in row] for row in stats.records]
+    scored = [[(entry.scores is not None) + (entry.own_scores is not None) for entry in row] for row in stats.records]
     return {
         "steps": steps,
         "draft_steps": steps if drafter is None else drafter.passes,
@@ -55,7 +55,7 @@ def block_facts(way: PipelineCall, stats: VideoStats) -> dict[str, Any]:
         "context_forwards": stats.context_forwards,
         "block_s": list(stats.block_s),
         "blocks": [
-            [[bool(one.drafted), bool(one.kept), times] for one, times in zip(*pair, strict=True)]
+            [[bool(entry.drafted), bool(entry.kept), times] for entry, times in zip(*pair, strict=True)]
             for pair in zip(stats.records, scored, strict=True)
         ],
     }
@@ -77,7 +77,7 @@ def certainty(timed: TimedSetting) -> dict:
     """Return the shape of videos of blocks; for codes, the mean largest probability of their distributions."""
     if timed.resources.kind == BLOCKS:
         return video_shape(timed.resources, timed.setting)
-    prompts = [one.prompt for case in timed.cases for one in case][:OBSERVED_VIDEOS]
+    prompts = [run.prompt for case in timed.cases for run in case][:OBSERVED_VIDEOS]
     observer = LawObserver()
     pipe, setting = timed.resources.pipeline, timed.setting
     pipe(prompts, decoding=observer, seed=setting.seed, pixels=False, temperature=setting.temperature)
@@ -172,7 +172,7 @@ def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
     for method in timed.methods:
         row, own = rows[method.key], timed.results[method.key]
         by_case = [paired_ratios([a], [b]) for a, b in zip(plain, own, strict=True)]
-        row["speedup_interval"] = interval([one for one in by_case if one], np.median)
+        row["speedup_interval"] = interval([ratio for ratio in by_case if ratio], np.median)
         passes = row["target_passes"]
         row["fewer_passes"] = round(rows[PLAIN]["target_passes"] / passes, 2) if passes else None
     if timed.resources.kind != BLOCKS:
@@ -191,8 +191,8 @@ def block_fields(runs: Sequence[TimedRun], target: bool = True) -> dict:
     accepted, by block, `accepted_share` that of all blocks but the first. `target_blocks` is the mean per video.
     `latency_p50` and `latency_p95` are seconds until a block of every row is finished. For `target` see
     `accepted_blocks`."""
-    seconds = [one for run in runs for one in run.more["block_s"]]
-    accepted = [[one[1] for one in row] for run in runs for row in run.more["blocks"]]
+    seconds = [block for run in runs for block in run.more["block_s"]]
+    accepted = [[entry[1] for entry in row] for run in runs for row in run.more["blocks"]]
     drafts = [run.drafter_passes if target else run.more["target_forwards"] for run in runs]
     return {
         **accepted_blocks(accepted, target),
@@ -209,7 +209,7 @@ def block_fields(runs: Sequence[TimedRun], target: bool = True) -> dict:
 def accepted_blocks(accepted: Sequence[Sequence[bool]], target: bool = True) -> dict:
     """Return the acceptance of the blocks of videos from whether each draft was accepted. The target drew the other
     blocks; without `target` the drafter drew all blocks."""
-    table = np.array([[one or not target for one in row] for row in accepted], dtype=float)
+    table = np.array([[entry or not target for entry in row] for row in accepted], dtype=float)
     if not table.size:
         return {"acceptance": None, "accepted_share": None, "target_blocks": None}
     return {

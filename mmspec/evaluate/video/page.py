@@ -30,7 +30,7 @@ COLUMNS: dict[str, Cell] = {
     "knob": figure("knob"),
     "blocks kept": figure("accepted_share"),
     "target blocks": figure("target_blocks"),
-    "kept by block": lambda row: " ".join(f"{one:.2f}" for one in row.get("acceptance") or ()) or "-",
+    "kept by block": lambda row: " ".join(f"{share:.2f}" for share in row.get("acceptance") or ()) or "-",
     "target forwards": figure("target_forwards"),
     "fewer passes": figure("fewer_passes"),
     "p50 (s)": figure("latency_p50"),

@@ -64,8 +64,8 @@ class VideoReference:
         self.resources, self.setting = resources, setting
         prompts = motion_prompts(setting.prompts, setting.seed)
         self.videos = [
-            (one, setting.seed + number + draw * setting.prompts)
-            for number, one in enumerate(prompts)
+            (prompt, setting.seed + number + draw * setting.prompts)
+            for number, prompt in enumerate(prompts)
             for draw in range(setting.draws)
         ]
         self._budgeted: dict[tuple, Figures] = {}
@@ -84,7 +84,7 @@ class VideoReference:
             "exact": own.exact and target,
             "target_passes": round(redrawn / len(own.records), 2),
             "accept_length": round(blocks / max(redrawn, 1), 3),
-            **accepted_blocks([[one.kept for one in row] for row in own.records], target),
+            **accepted_blocks([[entry.kept for entry in row] for row in own.records], target),
             **_figures(own, self.plain),
             **self._at_equal_budget(way, own),
         }
@@ -125,8 +125,8 @@ class VideoReference:
         for first in range(0, len(places), _AT_ONCE):
             prompts, seeds = zip(*(self.videos[place] for place in places[first : first + _AT_ONCE]), strict=True)
             out = draw(way, prompts, self.setting, list(seeds))
-            for one, video, records in zip(prompts, out.videos, out.stats.records, strict=True):
-                yield measure_video(video, one.text, self.resources.reward(), way.pipeline), records, out.stats.exact
+            for prompt, video, records in zip(prompts, out.videos, out.stats.records, strict=True):
+                yield measure_video(video, prompt.text, self.resources.reward(), way.pipeline), records, out.stats.exact
 
     def _table(self, figures: Sequence[Figures]) -> np.ndarray:
         return np.array(figures).reshape(self.setting.prompts, self.setting.draws, -1)
@@ -170,7 +170,7 @@ def seam(frames: np.ndarray, starts: Sequence[int]) -> float:
     change."""
     steps = np.abs(np.diff(frames.astype(np.float32), axis=0)).mean((1, 2, 3))
     across = np.zeros(len(steps), dtype=bool)
-    across[[one - 1 for one in starts]] = True
+    across[[start - 1 for start in starts]] = True
     inside = steps[~across].mean() if (~across).any() else 0.0
     return float(steps[across].mean() / inside) if across.any() and inside > 0 else float("nan")
 
@@ -193,7 +193,7 @@ def _retention(name: str, own: np.ndarray, plain: np.ndarray) -> dict:
     def ratio(rows: np.ndarray) -> float:
         return rows[:, 0].mean() / rows[:, 1].mean() if rows[:, 1].mean() > 0 else float("nan")
 
-    pairs = [one for one in pairs if len(one)]
+    pairs = [pair for pair in pairs if len(pair)]
     known = bool(pairs) and np.concatenate(pairs)[:, 1].mean() > 0
     return {
         f"{name}_retention": round(float(ratio(np.concatenate(pairs))), 4) if known else None,
@@ -207,4 +207,4 @@ def _mean(values: np.ndarray) -> float | None:
 
 def _interval(values: np.ndarray) -> list[float] | None:
     groups = [row[~np.isnan(row)] for row in values]
-    return interval([one for one in groups if len(one)], lambda values: float(values.mean()))
+    return interval([group for group in groups if len(group)], lambda values: float(values.mean()))

@@ -138,8 +138,8 @@ class RouterCalibration:
 
         pairs = [
             (score(block.scores), score(row[0].own_scores))
-            for one in self.stats
-            for row in one.records
+            for stat in self.stats
+            for row in stat.records
             for block in row[1:]
             if block.scores is not None
         ]
@@ -164,7 +164,7 @@ def router_calibration(resources: VideoResources, setting: VideoSetting) -> Rout
 
 def _explore_videos(resources: VideoResources, setting: VideoSetting) -> RouterCalibration:
     decoding, stats = SDVG(resources.drafter(), resources.reward(), router=Explore(EXPLORED_SHARE)), []
-    prompts = [one.prompt for one in motion_prompts(setting.calibration, setting.seed, CALIBRATION)]
+    prompts = [prompt.prompt for prompt in motion_prompts(setting.calibration, setting.seed, CALIBRATION)]
     for first in range(0, len(prompts), setting.batch):
         part = prompts[first : first + setting.batch]
         seeds = [setting.seed + first + i for i in range(len(part))]

@@ -181,21 +181,21 @@ class VideoSuite(DrawnSuite):
 
     def rows(self, thresholds: Iterable[float] = ()) -> tuple[VideoMethod, ...]:
         """Return the methods for models of its kind, followed by rows with fixed thresholds."""
-        return tuple(one for one in (*self.methods, *map(at_threshold, thresholds)) if one.kind == self.kind)
+        return tuple(method for method in (*self.methods, *map(at_threshold, thresholds)) if method.kind == self.kind)
 
 
 SUITES: dict[str, VideoSuite] = {
     "speed": VideoSuite(
         about="every router and every way of keeping up timed beside the target alone",
         title="Videos: speed",
-        methods=(_AR, _ALONE, _NONE, _ALL, *map(_sdvg, _SHARES), *(_sdvg(0.75, one) for one in ("eager", "rebuilt")),
+        methods=(_AR, _ALONE, _NONE, _ALL, *map(_sdvg, _SHARES), *(_sdvg(0.75, reuse) for reuse in ("eager", "rebuilt")),
                  *_routers(0.75)[1:], *_budgets(0.75)),
         columns=_TIMED,
     ),
     "routers": VideoSuite(
         about="videos of every router beside routers without a reward that have the same budget of target blocks",
         title="Videos: routers",
-        methods=(_AR, _ALONE, _ALL, *(one for share in (0.5, 0.75) for one in (*_routers(share), *_budgets(share)))),
+        methods=(_AR, _ALONE, _ALL, *(method for share in (0.5, 0.75) for method in (*_routers(share), *_budgets(share)))),
         timed=False,
         judged=True,
         columns=("method", "output", "blocks kept", *_JUDGED, *_EQUAL),
@@ -203,7 +203,7 @@ SUITES: dict[str, VideoSuite] = {
     "threshold": VideoSuite(
         about="a sweep of thresholds: what is kept of the reward, and how fast",
         title="Videos: thresholds",
-        methods=(_AR, _ALONE, _ALL, *map(_sdvg, _SWEEP), *(one for share in (0.5, 0.75) for one in _budgets(share))),
+        methods=(_AR, _ALONE, _ALL, *map(_sdvg, _SWEEP), *(budget for share in (0.5, 0.75) for budget in _budgets(share))),
         judged=True,
         columns=("method", "output", "knob", "blocks kept", "x plain (10-90 %)", *_JUDGED),
         prompts=4,

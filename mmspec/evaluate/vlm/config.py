@@ -76,10 +76,12 @@ class VlmBenchConfig(BenchConfig):
 
     def serving(self, setting: VlmSetting) -> list[Method]:
         """Return the methods of a setting; narrowed suites run most methods on single greedy requests only."""
-        served = [one for one in super().serving(setting) if setting.batch <= (one.largest_batch or setting.batch)]
+        served = [
+            method for method in super().serving(setting) if setting.batch <= (method.largest_batch or setting.batch)
+        ]
         if self.methods is not None or not self.plan().narrowed or (setting.batch, setting.temperature) == (1, 0):
             return served
-        return [one for one in served if one.widely]
+        return [method_row for method_row in served if method_row.widely]
 
     def chosen(self) -> list[VlmTask]:
         """Return the chosen tasks, in the order of the suite."""

@@ -48,8 +48,10 @@ class TextDocument:
 @cache
 def text_documents() -> tuple[TextDocument, ...]:
     return tuple(
-        TextDocument(one["text"], one["question"], one["columns"], tuple(map(tuple, one["mistakes"])))
-        for one in read_json(_FILE)["documents"]
+        TextDocument(
+            document["text"], document["question"], document["columns"], tuple(map(tuple, document["mistakes"]))
+        )
+        for document in read_json(_FILE)["documents"]
     )
 
 
@@ -67,7 +69,7 @@ def document_requests(count: int, seed: int = 0) -> list[VlmPrompt]:
 def pages_again(count: int, seed: int = 0) -> list[VlmPrompt]:
     """Return `count` requests to transcribe held-out pages; a page is asked for in every phrasing before the next."""
     times = len(TRANSCRIBE)
-    shown = [(page(one),) for one in held_out_documents(-(-count // times), seed)]
+    shown = [(page(document),) for document in held_out_documents(-(-count // times), seed)]
     return [VlmPrompt(TRANSCRIBE[index % times], shown[index // times]) for index in range(count)]
 
 

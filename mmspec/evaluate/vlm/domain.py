@@ -64,7 +64,7 @@ class VlmDomain(Domain):
         def run(prompt: EvaluationPrompt, seed: int) -> tuple[TimedRun, list[str]]:
             runs: list[TimedRun] = []
             answers: list[str] = []
-            pictures = tuple(one() for one in prompt.pictures)
+            pictures = tuple(picture() for picture in prompt.pictures)
             for turn in range(len(prompt.turns)):
                 inputs = encode_turns(resources.processor, prompt.turns[: turn + 1], answers, pictures)
                 runs.append(decode(inputs_on(inputs, resources.model), seed + turn))
@@ -107,7 +107,7 @@ class VlmDomain(Domain):
         ours = drafter_names(model) if model in TARGETS else drafter_names()
         own = (PEER, "plain", *ours)
         suites = [suite for suite in SUITES.values() if suite.model == (model if model in TARGETS else "vlm")]
-        rows = (one for suite in suites for one in suite.rows() if one.key == decoding and decoding not in own)
+        rows = (row for suite in suites for row in suite.rows() if row.key == decoding and decoding not in own)
         row = next(rows, None)
         if row is not None:
             parse(rule or row.rule, "vlm", "rule", "--rule")

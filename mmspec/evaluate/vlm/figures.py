@@ -68,11 +68,11 @@ def _parting(method: VlmMethod, timed: TimedSetting) -> dict:
     name, batch = timed.setting.task.name, timed.setting.batch
     parted = [
         {
-            "prompt": f"{name} {one.case * batch + one.row + 1}",
-            "token": one.place + 1,
-            "margin": None if one.margin == math.inf else one.margin,
+            "prompt": f"{name} {difference.case * batch + difference.row + 1}",
+            "token": difference.place + 1,
+            "margin": None if difference.margin == math.inf else difference.margin,
         }
-        for one in differences(first, own, margins)
+        for difference in differences(first, own, margins)
     ]
     return {
         **parting(first, own, margins, 0.0 if method.like else tie_of(timed.resources.model.dtype)),
@@ -163,7 +163,7 @@ def keep_alone(timed: TimedSetting) -> None:
     """Store the greedy texts of prompts decoded alone, for comparison with the batches that follow."""
     for method in timed.methods:
         for number, attempts in enumerate(timed.results[method.key]):
-            run = next((one for one in attempts if isinstance(one, TimedRun)), None)
+            run = next((attempt for attempt in attempts if isinstance(attempt, TimedRun)), None)
             if run is not None:
                 timed.resources.once(_name(timed, method, number), lambda run=run: run.output[0])
 
@@ -179,7 +179,7 @@ def alone_fields(method: VlmMethod, timed: TimedSetting, tie: float) -> dict:
     prompts: list[VlmPrompt] = []
     single, batched = [], []
     for case, attempts in enumerate(timed.results[method.key]):
-        run = next((one for one in attempts if isinstance(one, TimedRun)), None)
+        run = next((attempt for attempt in attempts if isinstance(attempt, TimedRun)), None)
         for row in range(setting.batch if run is not None else 0):
             number = case * setting.batch + row
             prompts.append(all_prompts[number])

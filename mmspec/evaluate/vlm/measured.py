@@ -76,7 +76,7 @@ def accept_lengths(
 
 def same_drafts(config: VlmBenchConfig, resources: VlmResources, log: BenchLog) -> dict:
     """Return {"same_drafts": [...]}, a record per temperature, if the methods include EAGLE trees under all RULES."""
-    sampled = [one for one in config.temperatures if one > 0]
+    sampled = [temperature for temperature in config.temperatures if temperature > 0]
     if not {f"eagle-{rule}" for rule in RULES} <= {method.key for method in config.rows}:
         return {"same_drafts": []}
     return {"same_drafts": [log.once({"same drafts": t}, partial(_record, config, resources, t)) for t in sampled]}
@@ -108,8 +108,8 @@ def cost_curve(resources: VlmResources, setting: Setting) -> dict:
     medians = [median(seconds[width]) for width in WIDTHS]
     return {
         "rows": list(WIDTHS),
-        "ms": [round(1000 * one, 3) for one in medians],
-        "ratio": [round(one / medians[0], 3) for one in medians],
+        "ms": [round(1000 * median, 3) for median in medians],
+        "ratio": [round(median / medians[0], 3) for median in medians],
     }
 
 

@@ -143,7 +143,7 @@ class VlmSuite(Suite):
         folder). The model is "" for the suite's own. A drafter that the zoo does not know, or of another model, has no
         rows. A drafter whose weights are missing gets failed rows."""
         there, fits = {"", *zoo.names()}, ("", model or self.model)
-        known = {name: one for name, one in drafter_specs().items() if one.target in fits}
+        known = {name: spec for name, spec in drafter_specs().items() if spec.target in fits}
         rows = [method for name in self.drafters if name in known for method in self.each(name, known[name].title)]
         for name, folder in saved:
             like_the_zoo = [(method, both(chained(7), method.change)) for method in self.each(name, name)]

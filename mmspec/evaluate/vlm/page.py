@@ -90,9 +90,9 @@ def _title(rows: Sequence[dict]) -> str:
 def _same_drafts(result: dict) -> list[str]:
     """Return a sentence per temperature on the accept lengths of each rule on identical drafts."""
     lines = []
-    for one in result.get("same_drafts", []):
-        text = one.get("failed") or ", ".join(f"{name} {value}" for name, value in one["accept_length"].items())
-        where = f"T = {one['temperature']:g}, {one['prompts']} prompts"
+    for drafts in result.get("same_drafts", []):
+        text = drafts.get("failed") or ", ".join(f"{name} {value}" for name, value in drafts["accept_length"].items())
+        where = f"T = {drafts['temperature']:g}, {drafts['prompts']} prompts"
         lines.append(f"accept length on identical sampled trees, {where}: {text}")
     return lines
 

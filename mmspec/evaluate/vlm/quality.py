@@ -85,7 +85,7 @@ def evaluate_vlm(model, processor, count: int = 500, seed: int = 0, batch: int =
     some = max(1, count // 5)
     _, certain = generate_texts(model, processor, scenes[:some], request[:some], batch, sample=True)
     question_list = [question(scene, seed) for scene in scenes]
-    answers, _ = generate_texts(model, processor, scenes, [one.prompt for one in question_list], batch)
+    answers, _ = generate_texts(model, processor, scenes, [question.prompt for question in question_list], batch)
     # after an exchange of pictures, the same request yields the next scene's caption
     others = claims[1:] + claims[:1]
     lengths = [len(processor.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in captions]
@@ -96,7 +96,7 @@ def evaluate_vlm(model, processor, count: int = 500, seed: int = 0, batch: int =
         digits_right=_recall(scenes, claims, "digit"),
         claims_right=_share(claim in truth(s) for s, stated in zip(scenes, claims, strict=True) for claim in stated),
         answers_right=_share(
-            one.fact.lower() in text.lower() for one, text in zip(question_list, answers, strict=True)
+            question.fact.lower() in text.lower() for question, text in zip(question_list, answers, strict=True)
         ),
         top1=float(certain.mean()),
         caption_tokens=sum(lengths) / count,
@@ -116,7 +116,7 @@ def evaluate_hybrid(model, processor, count: int = 300, documents: int = 100) ->
         **figures,
         "documents": documents,
         "words_right": round(sum(right) / documents, 4),
-        "pages_right": round(_share(one == 1 for one in right), 4),
+        "pages_right": round(_share(share == 1 for share in right), 4),
     }
 
 
@@ -142,7 +142,7 @@ class ObjectsRight:
     about = "share of a scene's objects that the caption names, with place and colour"
 
     def __call__(self, outputs: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
-        worlds = [None if one.category == DOCUMENT else one.world for one in prompts]
+        worlds = [None if prompt.category == DOCUMENT else prompt.world for prompt in prompts]
         return np.array([self._share(text, world) for text, world in zip(outputs, worlds, strict=True)])
 
     def _share(self, text: str, world: int | None) -> float:
@@ -160,8 +160,8 @@ class WordsRight:
     def __call__(self, outputs: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
         return np.array(
             [
-                words_right(text, sample_document(one.world)) if one.category == DOCUMENT else float("nan")
-                for text, one in zip(outputs, prompts, strict=True)
+                words_right(text, sample_document(prompt.world)) if prompt.category == DOCUMENT else float("nan")
+                for text, prompt in zip(outputs, prompts, strict=True)
             ]
         )
 
@@ -172,7 +172,9 @@ class AnswerRight:
     def __call__(self, outputs: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
         return np.array(
             [
-                float(any(answer.lower() in text.lower() for answer in one.answers)) if one.answers else float("nan")
-                for text, one in zip(outputs, prompts, strict=True)
+                float(any(answer.lower() in text.lower() for answer in prompt.answers))
+                if prompt.answers
+                else float("nan")
+                for text, prompt in zip(outputs, prompts, strict=True)
             ]
         )

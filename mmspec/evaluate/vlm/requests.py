@@ -60,13 +60,15 @@ def questions(count: int, seed: int = 0) -> list[VlmPrompt]:
     scenes = [sample_scene(_FIRST + seed * _APART + _ASKED + index) for index in range(count)]
     kinds = [QUESTION_KINDS[index % len(QUESTION_KINDS)] for index in range(count)]
     question_list = [question(scene, seed, kind) for scene, kind in zip(scenes, kinds, strict=True)]
-    return [VlmPrompt(one.prompt, (render(scene),)) for one, scene in zip(question_list, scenes, strict=True)]
+    return [VlmPrompt(question.prompt, (render(scene),)) for question, scene in zip(question_list, scenes, strict=True)]
 
 
 def documents(count: int, seed: int = 0) -> list[VlmPrompt]:
     """Return `count` requests to transcribe a held-out document, whose text is known."""
     shown = held_out_documents(count, seed)
-    return [VlmPrompt(TRANSCRIBE[index % len(TRANSCRIBE)], (page(one),)) for index, one in enumerate(shown)]
+    return [
+        VlmPrompt(TRANSCRIBE[index % len(TRANSCRIBE)], (page(page_index),)) for index, page_index in enumerate(shown)
+    ]
 
 
 def held_out_documents(count: int, seed: int = 0) -> list[Document]:
@@ -136,7 +138,9 @@ def demo_scenes(count: int = 3) -> list[Scene]:
 def prompts_by_kind() -> dict[InstructionKind, tuple[VlmPrompt, ...]]:
     records = read_json(_REAL_FILE)
     return {
-        kind: tuple(VlmPrompt(one["text"], history=tuple(map(tuple, one.get("history", ())))) for one in records[kind])
+        kind: tuple(
+            VlmPrompt(record["text"], history=tuple(map(tuple, record.get("history", ())))) for record in records[kind]
+        )
         for kind in INSTRUCTION_KINDS
     }
 

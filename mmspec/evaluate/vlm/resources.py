@@ -80,14 +80,14 @@ def drafter_specs() -> dict[str, VlmDrafterSpec]:
     """Return the drafters by name: those that the zoo has weights for or that need none, then variants."""
     known = zoo.names()
     specs: dict[str, VlmDrafterSpec] = {}
-    for one in methods("vlm", "drafter"):
-        if not one.needs:
-            specs[one.name] = _of_method(one)
+    for method in methods("vlm", "drafter"):
+        if not method.needs:
+            specs[method.name] = _of_method(method)
             continue
         for part in known:
             name = part.removeprefix(f"{target_of(part)}/")
-            if name != part and one.name in (name, name.partition("_")[0]):
-                specs[_short(part)] = _of_method(one, part)
+            if name != part and method.name in (name, name.partition("_")[0]):
+                specs[_short(part)] = _of_method(method, part)
     specs["auto"] = VlmDrafterSpec("auto", _automatic)
     if (part := "vlm/eagle3") in known:
         over = find("both", "vlm", "drafter")
@@ -110,7 +110,7 @@ def short_name(name: str) -> str:
 
 def drafter_names(model: str = "vlm") -> list[str]:
     """Return the drafters that users may choose for a model of the zoo."""
-    return [name for name, one in drafter_specs().items() if one.public and one.target in ("", model)]
+    return [name for name, spec in drafter_specs().items() if spec.public and spec.target in ("", model)]
 
 
 def unknown_drafter(name: str) -> str:

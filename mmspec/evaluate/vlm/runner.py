@@ -143,7 +143,7 @@ def certainty(timed: TimedSetting) -> dict:
     ends = torch.tensor(end_tokens(model), dtype=torch.long, device=model.device)
     top1, inside = [], []
     for inputs, case in zip(timed.cases, timed.results[PEER], strict=True):
-        run = next((one for one in case if isinstance(one, TimedRun)), None)
+        run = next((run for run in case if isinstance(run, TimedRun)), None)
         if run is None:
             continue
         new = _padded(run.output, model.device)
@@ -158,7 +158,7 @@ def certainty(timed: TimedSetting) -> dict:
 
 def preference(timed: TimedSetting, case: int, peer: str) -> Margin:
     """Return the margins of the tokens that the row `peer` generated in a case, read in a single pass."""
-    run = next(one for one in timed.results[peer][case] if isinstance(one, TimedRun))
+    run = next(result for result in timed.results[peer][case] if isinstance(result, TimedRun))
     return margins(timed.resources.model, timed.cases[case], run.output, timed.setting.task.natural)
 
 

@@ -193,7 +193,7 @@ def _real_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
         )
 
     chains = {n: row(f"chain-{n}", f", chain of {n}", chained(n), n, n == _WIDELY_CHAIN) for n in CHAINS}
-    trees = [row(f"tree-{n}", f", tree of {n}", shaped(one), n, n == _WIDELY_TREE) for n, one in TREES.items()]
+    trees = [row(f"tree-{n}", f", tree of {n}", shaped(tree), n, n == _WIDELY_TREE) for n, tree in TREES.items()]
     merged = [
         row(f"both-{kind}-{n}", f" + prompt lookup, {kind} of {n}", both(shape, with_lookup), n, n == _WIDELY_CHAIN)
         for kind, n, shape in (("chain", 3, chained(3)), ("chain", 4, chained(4)), ("tree", 16, shaped(TREES[16])))
@@ -218,7 +218,7 @@ REAL = VlmSuite(
     methods=(
         replace(_HF_LOOKUP, largest_batch=1, widely=True),
         _STRICT_PLAIN,
-        *(replace(one, widely=True, **_RIVALS) for one in (*_UNTRAINED[:2], _AUTO)),
+        *(replace(row, widely=True, **_RIVALS) for row in (*_UNTRAINED[:2], _AUTO)),
     ),
     each=_real_rows,
     drafters=("smollm2-eagle3",),

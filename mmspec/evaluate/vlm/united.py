@@ -17,11 +17,11 @@ _SAME = ("method", "key", "drafter", "point", "controlled", "batch", "temperatur
 
 def run_columns(results: Sequence[Sequence[Attempt]]) -> dict[str, list]:
     """Return the requests of a row as columns, case by case and repeat by repeat; None for failed requests."""
-    runs = [one if isinstance(one, TimedRun) else None for case in results for one in case]
+    runs = [run if isinstance(run, TimedRun) else None for case in results for run in case]
 
     def column(value: Callable[[TimedRun], float | None], digits: int) -> list[float | None]:
         values = [None if run is None else value(run) for run in runs]
-        return [None if one is None else round(one, digits) for one in values]
+        return [None if value is None else round(value, digits) for value in values]
 
     return {
         "seconds": column(lambda run: run.seconds, 5),
@@ -111,7 +111,7 @@ def _total_ratio(peer: Sequence[dict], own: Sequence[dict]) -> float | None:
     both = pairs(_attempts(peer), _attempts(own))
     if not both:
         return None
-    a, b = ([sum(getattr(one[side], name) for one in both) for name in ("seconds", "tokens")] for side in (0, 1))
+    a, b = ([sum(getattr(pair[side], name) for pair in both) for name in ("seconds", "tokens")] for side in (0, 1))
     return round(a[0] * b[1] / (b[0] * a[1]), 3)
 
 
@@ -134,17 +134,17 @@ def _sameness(group: Sequence[dict]) -> dict:
     return {
         "identical": _sum_of_parts(group, "identical"),
         "ties": sum(row.get("ties") or 0 for row in group),
-        "margin": max((one for one in margins if one is not None), default=None),
+        "margin": max((margin for margin in margins if margin is not None), default=None),
         "alone": _sum_of_parts(group, "alone"),
         "alone_ties": sum(row.get("alone_ties") or 0 for row in group),
-        "alone_margin": max((one for one in alone if one is not None), default=None),
+        "alone_margin": max((margin for margin in alone if margin is not None), default=None),
     }
 
 
 def _sum_of_parts(group: Sequence[dict], name: str) -> str | None:
     """Return the sum of fractions, 5/6 for 2/3 and 3/3; None where no row has any."""
     known = [row[name].split("/") for row in group if row.get(name)]
-    return "/".join(str(sum(int(one[side]) for one in known)) for side in (0, 1)) if known else None
+    return "/".join(str(sum(int(entry[side]) for entry in known)) for side in (0, 1)) if known else None
 
 
 def _mean(group: Sequence[dict], name: str) -> float | None:
@@ -226,8 +226,8 @@ def parted_lines(rows: Sequence[dict], together: str) -> list[str]:
     """Return a sentence per prompt whose greedy text differs from transformers': the token, the margin and the rows."""
     places: dict[tuple, list[str]] = {}
     for row in rows:
-        for one in row.get("parted") or () if row["task"] != together else ():
-            where = (one["prompt"], row["batch"], one["token"], _margin(one))
+        for parting in row.get("parted") or () if row["task"] != together else ():
+            where = (parting["prompt"], row["batch"], parting["token"], _margin(parting))
             places.setdefault(where, []).append(row["method"])
     return [
         f"{prompt}, batch {batch}, token {token}: another text than that of transformers, {margin} "
@@ -236,6 +236,6 @@ def parted_lines(rows: Sequence[dict], together: str) -> list[str]:
     ]
 
 
-def _margin(one: Mapping) -> str:
+def _margin(parting: Mapping) -> str:
     """Return by how much transformers' token was preferred."""
-    return "it only goes on or ends" if one["margin"] is None else f"margin {one['margin']:.2g}"
+    return "it only goes on or ends" if parting["margin"] is None else f"margin {parting['margin']:.2g}"

@@ -20,12 +20,12 @@ ROUTES = {
 
 def block_tiles(lane: Lane) -> str:
     tiles = []
-    for one in lane.rounds:
-        for number, name, score in one.marks["blocks"]:
+    for round_ in lane.rounds:
+        for number, name, score in round_.marks["blocks"]:
             text = "no score" if score is None else f"score {score:.3g}"
             tiles.append(
-                f'<li class="{name}" data-t="{one.seconds:.4f}"><strong>block {number + 1}</strong> {ROUTES[name]}'
-                f'<span class="mm-small">{text}, {one.seconds:.2f} s</span></li>'
+                f'<li class="{name}" data-t="{round_.seconds:.4f}"><strong>block {number + 1}</strong> {ROUTES[name]}'
+                f'<span class="mm-small">{text}, {round_.seconds:.2f} s</span></li>'
             )
     return f'<ol class="mm-blocks">{"".join(tiles)}</ol>'
 
@@ -104,14 +104,14 @@ def strip(lane: Lane, unit: str) -> str:
     """Return a bar for each round, as high as the number of its values."""
     if not lane.rounds:
         return ""
-    most = max(one.accepted for one in lane.rounds) + 1
+    most = max(round_.accepted for round_ in lane.rounds) + 1
     bars = "".join(
-        f'<i data-t="{one.seconds:.4f}" class="{"accepted" if one.accepted else "own"}" '
-        f'style="height:{100 * (one.accepted + 1) / most:.0f}%" '
-        f'title="round {number}: {one.accepted} drafted {unit} accepted"></i>'
-        for number, one in enumerate(lane.rounds, 1)
+        f'<i data-t="{round_.seconds:.4f}" class="{"accepted" if round_.accepted else "own"}" '
+        f'style="height:{100 * (round_.accepted + 1) / most:.0f}%" '
+        f'title="round {number}: {round_.accepted} drafted {unit} accepted"></i>'
+        for number, round_ in enumerate(lane.rounds, 1)
     )
-    accepted = sum(one.accepted for one in lane.rounds)
+    accepted = sum(round_.accepted for round_ in lane.rounds)
     summary = f"{len(lane.rounds)} rounds, {accepted} drafted {unit} accepted"
     dense = " dense" if len(lane.rounds) > DENSE else ""
     return (
@@ -121,7 +121,7 @@ def strip(lane: Lane, unit: str) -> str:
 
 def text(lane: Lane) -> str:
     """Return the text of a lane. Accepted drafts and the model's own tokens have different colours."""
-    pieces = [(one.seconds, *piece) for one in lane.rounds for piece in one.marks["pieces"]]
+    pieces = [(round_.seconds, *piece) for round_ in lane.rounds for piece in round_.marks["pieces"]]
     spans = "".join(
         f'<span class="{"accepted" if drafted else "own"}" data-t="{moment:.4f}">{escape(words)}</span>'
         for moment, words, drafted in pieces
@@ -133,15 +133,15 @@ def grid(lane: Lane, rows: int, columns: int, place: Callable[[int], tuple[int, 
     """Return the cells of a picture, each at the round that fills it. Drafts are shown during their round. `place`
     gives the row and column of a cell."""
     paths, before = [], 0.0
-    for one in lane.rounds:
+    for round_ in lane.rounds:
         for name in ("accepted", "corrected", "own"):
-            if cells := one.marks.get(name):
-                paths.append(f'<path class="{name}" data-t="{one.seconds:.4f}" d="{_squares(cells, place)}"/>')
-        if cells := one.marks.get("drafted"):
-            moments = f'data-from="{before:.4f}" data-to="{one.seconds:.4f}"'
+            if cells := round_.marks.get(name):
+                paths.append(f'<path class="{name}" data-t="{round_.seconds:.4f}" d="{_squares(cells, place)}"/>')
+        if cells := round_.marks.get("drafted"):
+            moments = f'data-from="{before:.4f}" data-to="{round_.seconds:.4f}"'
             paths.append(f'<path class="drafted" {moments} hidden d="{_squares(cells, place)}"/>')
-        before = one.seconds
-    filled = sum(len(one.marks.get(name, ())) for one in lane.rounds for name in ("accepted", "corrected", "own"))
+        before = round_.seconds
+    filled = sum(len(round_.marks.get(name, ())) for round_ in lane.rounds for name in ("accepted", "corrected", "own"))
     return (
         f'<svg class="mm-grid" viewBox="0 0 {columns} {rows}" role="img" '
         f'aria-label="{filled} of {rows * columns} values">{"".join(paths)}</svg>'

@@ -162,7 +162,7 @@ class ImageReport(PictureReport):
         return embedded(enlarged(lane.output), f"the picture of {lane.title}") + markup.caption(PICTURE_CAPTION)
 
     def captions(self, fast: PictureLane) -> tuple[str, str]:
-        has_drafts = not fast.rounds or any(one.marks.get("drafted") for one in fast.rounds)
+        has_drafts = not fast.rounds or any(round_.marks.get("drafted") for round_ in fast.rounds)
         return (
             "Plain decoding: the model fills the cells without drafts.",
             "Look at the green cells: they were drafted and accepted, several per pass of the model."

@@ -132,9 +132,9 @@ class BlockReport(PictureReport):
 
     def figures(self, lane: PictureLane) -> dict[str, Any]:
         blocks = [
-            {"block": number, "route": name, "score": score, "seconds": round(one.seconds, 4)}
-            for one in lane.rounds
-            for number, name, score in one.marks["blocks"]
+            {"block": number, "route": name, "score": score, "seconds": round(round_.seconds, 4)}
+            for round_ in lane.rounds
+            for number, name, score in round_.marks["blocks"]
         ]
         return markup.figures(lane) | {"blocks": blocks}
 

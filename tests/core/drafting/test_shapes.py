@@ -81,5 +81,5 @@ def test_the_default_tree_of_sampled_requests_has_the_levels_of_its_drafter(dept
     for node, parent in enumerate(tree.parents[1:], 1):
         chances.append(chances[parent] * HIT_RATES[tree.parents[1:node].count(parent)])
     assert all(
-        one >= other - 1e-12 for one, other in zip(chances, chances[1:], strict=False)
+        chance >= other - 1e-12 for chance, other in zip(chances, chances[1:], strict=False)
     )  # prefixes are the best trees

@@ -63,12 +63,12 @@ class Replayed(Rule):
 
 def replayed(function, given: list[Tensor | None]):
     """What the function makes of its arguments, by a replay of what it made of them in another order."""
-    homes = [None if one is None else one.roll(1, 0).clone() for one in given]
+    homes = [None if entry is None else entry.roll(1, 0).clone() for entry in given]
     made = []
     replay = recorded(lambda: made.append(function(*homes)), CPU)
-    for home, one in zip(homes, given, strict=True):
-        if one is not None:
-            home.copy_(one)
+    for home, entry in zip(homes, given, strict=True):
+        if entry is not None:
+            home.copy_(entry)
     replay()
     return made[0]
 

@@ -126,7 +126,7 @@ def test_a_drafted_query_has_the_bits_of_a_single_step(dtype: torch.dtype, name:
 def test_it_is_attention(name: str, setting: str) -> None:
     case = Case(TREES[name], **SETTINGS[setting])
     query, key, value = case.tensors()
-    key, value = (one.repeat_interleave(case.groups, 1) for one in (key, value))
+    key, value = (tensor.repeat_interleave(case.groups, 1) for tensor in (key, value))
     wanted = F.scaled_dot_product_attention(query, key, value, attn_mask=case.bias())
     torch.testing.assert_close(drafted(case), wanted, rtol=1e-5, atol=1e-5)
 
@@ -180,6 +180,6 @@ def test_rows_of_a_padded_prompt_are_read_as_if_alone(dtype: torch.dtype) -> Non
         out = attend_prompt(sdpa, q, k, v, mask)
         loose = sdpa(q, k, v, attn_mask=mask)
         for row, start in enumerate(starts):
-            own = [one[row : row + 1, :, start:] for one in (q, k, v)]
+            own = [tensor[row : row + 1, :, start:] for tensor in (q, k, v)]
             assert torch.equal(out[row : row + 1, :, start:], attend_prompt(sdpa, *own, is_causal=True))
             torch.testing.assert_close(out[row, :, start:], loose[row, :, start:])

@@ -34,7 +34,7 @@ def apart(function: Callable[[Tensor], Tensor], x: Tensor) -> int:
         alone = function(row[None])[0]
         places = {(count, place) for count in COUNTS for place in (0, count // 2, count - 1)}
         made = [function(moved(count, place, row, n))[place] for count, place in sorted(places)]
-        found += any(not torch.equal(alone, one) for one in made)
+        found += any(not torch.equal(alone, entry) for entry in made)
     return found
 
 

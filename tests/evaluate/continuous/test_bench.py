@@ -85,7 +85,7 @@ def test_exact_methods_are_marked(results: dict) -> None:
 
 
 def test_an_exact_row_of_other_bits_fails_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = next(one for one in SUITES["speed"].methods if one.key == "head-4")
+    wrong = next(method for method in SUITES["speed"].methods if method.key == "head-4")
     suite = replace(SUITES["speed"], methods=(SUITES["speed"].methods[0], replace(wrong, bitwise=True)))
     monkeypatch.setitem(SUITES, "speed", suite)
     (said,) = bench_failures(DOMAIN, run(batches=(1,)))

@@ -36,9 +36,9 @@ def test_a_draw_has_the_stated_distribution(record: dict, monkeypatch: pytest.Mo
 
 
 def test_both_kinds_are_listed_once_each_with_a_test() -> None:
-    keys = [(one["model of vectors"], one["asked by"]) for one in RECORDS]
+    keys = [(record["model of vectors"], record["asked by"]) for record in RECORDS]
     assert len(set(keys)) == len(keys) and {kind for kind, _ in keys} == set(NAMES)
-    assert all(one["tested by"] for one in RECORDS)
+    assert all(record["tested by"] for record in RECORDS)
 
 
 def test_the_command_shows_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,8 +31,8 @@ LEFT_OUT = ("features", "probabilities")  # texts have none
 
 def whole_run(folder: Path, *, judged: bool = True) -> Path:
     """The shard of a run with a record of every kind, whose samples have pictures."""
-    records = [with_media(folder, one, picture(7)) if one["kind"] == "sample" else one for one in grid(2)]
-    written(folder, [MODEL, *(one for one in records if judged or one["kind"] == "sample")])
+    records = [with_media(folder, record, picture(7)) if record["kind"] == "sample" else record for record in grid(2)]
+    written(folder, [MODEL, *(record for record in records if judged or record["kind"] == "sample")])
     (shard,) = (folder / "shards").iterdir()
     return shard
 

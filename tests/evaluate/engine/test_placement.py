@@ -59,7 +59,7 @@ def _check(result: dict, gpu: PretendGpu) -> None:
 
 
 @pytest.mark.parametrize(
-    "domain", [pytest.param(one, marks=pytest.mark.whole) if one == "continuous" else one for one in CASES]
+    "domain", [pytest.param(case, marks=pytest.mark.whole) if case == "continuous" else case for case in CASES]
 )
 def test_no_tensor_stays_behind_when_a_model_moves(domain: str, monkeypatch: pytest.MonkeyPatch) -> None:
     suite, settings = CASES[domain]
@@ -86,7 +86,7 @@ def test_a_sweep_names_its_device_in_every_shard(
         monkeypatch.setattr(SweepWork, "scorings", lambda self, known: [])
         run_work(work)
     records = read_run(tmp_path)
-    assert [one["failed"] for one in records.samples.values()] == [None, None]
+    assert [sample["failed"] for sample in records.samples.values()] == [None, None]
     assert {one["device"] for one in (*records.models.values(), *records.headers)} == {GPU.type}
     assert records.headers[0]["about"]["device"] == GPU.type
     on_cpu = SweepPlan(folder=tmp_path, models=(model,), device="cpu", count=1)
@@ -108,7 +108,7 @@ def test_the_pretend_gpu_refuses_what_a_gpu_refuses(monkeypatch: pytest.MonkeyPa
 def test_inputs_follow_the_model_and_only_pixels_its_precision() -> None:
     model = SimpleNamespace(device=torch.device("cpu"), dtype=torch.bfloat16)
     placed = inputs_on({"input_ids": torch.ones(1, 2, dtype=torch.long), "pixel_values": torch.ones(1), "n": 3}, model)
-    assert [getattr(one, "dtype", None) for one in placed.values()] == [torch.int64, torch.bfloat16, None]
+    assert [getattr(value, "dtype", None) for value in placed.values()] == [torch.int64, torch.bfloat16, None]
 
 
 def test_clocks_wait_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

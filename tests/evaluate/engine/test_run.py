@@ -70,18 +70,18 @@ def test_progress_counts_the_tasks_of_both_stages(made: Path, tmp_path: Path) ->
 
 
 def test_every_cell_has_a_sample_of_every_prompt_with_its_figures(whole: Records) -> None:
-    assert len(whole.samples) == 3 * 4 and all(one["failed"] is None for one in whole.samples.values())
-    assert {one["of"]["decoding"] for one in whole.samples.values()} == {"ar", "sjd:window=4", "scd:window=4"}
-    for key, one in whole.samples.items():
+    assert len(whole.samples) == 3 * 4 and all(sample["failed"] is None for sample in whole.samples.values())
+    assert {sample["of"]["decoding"] for sample in whole.samples.values()} == {"ar", "sjd:window=4", "scd:window=4"}
+    for key, sample in whole.samples.items():
         assert (
-            one["exact"]
-            and one["tokens"] == 16
-            and one["time"]["seconds"] > 0
-            and (whole.folder / one["shown"]["file"]).is_file()
+            sample["exact"]
+            and sample["tokens"] == 16
+            and sample["time"]["seconds"] > 0
+            and (whole.folder / sample["shown"]["file"]).is_file()
         )
         assert (
-            sum(count + 1 for count in one["accepted"]) == one["tokens"]
-            and len(one["accepted"]) == one["target_passes"]
+            sum(count + 1 for count in sample["accepted"]) == sample["tokens"]
+            and len(sample["accepted"]) == sample["target_passes"]
         )
         (entry,) = [score for (of, _), score in whole.scores.items() if of == key]
         assert features([entry]).shape == (1, 128) and entry["figures"]["clip_score"] is not None
@@ -99,8 +99,8 @@ def test_the_header_records_versions_prompts_and_judges(whole: Records) -> None:
 
 def test_seeds_belong_to_prompts_and_samples_and_to_nobody_else(whole: Records) -> None:
     seeds: dict[str, set[int]] = {}
-    for one in whole.samples.values():
-        seeds.setdefault(one["prompt"], set()).add(one["seed"])
+    for sample in whole.samples.values():
+        seeds.setdefault(sample["prompt"], set()).add(sample["seed"])
     assert all(len(found) == 1 for found in seeds.values()) and len(set.union(*seeds.values())) == 4
 
 
@@ -127,7 +127,7 @@ def test_parts_of_several_folders_merge_by_copying(made: Path, whole: Records, t
     assert lasting(merged) == lasting(whole)
     rows = {
         cell: [features([score]) for (key, _), score in sorted(merged.scores.items()) if key.startswith(cell)]
-        for cell in {one["cell"] for one in merged.samples.values()}
+        for cell in {sample["cell"] for sample in merged.samples.values()}
     }
     for parts in rows.values():
         one, many = Moments.of(np.concatenate(parts)), Moments.of_parts(parts)
@@ -161,7 +161,9 @@ def test_a_run_resumes_after_a_killed_and_a_concurrent_writer(made: Path, tmp_pa
         victim.send_signal(signal.SIGKILL)
         for writer in writers:
             writer.wait(timeout=600)
-    assert victim.returncode == -signal.SIGKILL and all(one.returncode == 0 for one in writers if one is not victim)
+    assert victim.returncode == -signal.SIGKILL and all(
+        writer.returncode == 0 for writer in writers if writer is not victim
+    )
     # the other one was stopped too, as far as the run can tell: its last lines are gone
     longest = max((folder / "shards").iterdir(), key=lambda file: file.stat().st_size)
     lines = longest.read_bytes().splitlines(keepends=True)
@@ -177,7 +179,7 @@ def wait_for_shard(folder: Path, writers: list[subprocess.Popen]) -> subprocess.
     while time.monotonic() < until:
         for file in (folder / "shards").glob("*.jsonl") if folder.is_dir() else ():
             if file.read_bytes().count(b"\n") > 4:
-                return next(one for one in writers if f"-{one.pid}-" in file.name)
+                return next(writer for writer in writers if f"-{writer.pid}-" in file.name)
         time.sleep(0.02)
     pytest.fail("no writer began")
 
@@ -223,7 +225,9 @@ def test_an_impossible_cell_is_recorded_with_the_reason(made: Path, tmp_path: Pa
     work = SweepWork.of(plan(made, tmp_path, decodings=("eagle", "sjd:window=4"), rules=("exact", "token"), count=1))
     found = drawn(work)
     failed = {
-        (one["of"]["decoding"], one["of"]["rule"]): one["failed"] for one in found.samples.values() if one["failed"]
+        (sample["of"]["decoding"], sample["of"]["rule"]): sample["failed"]
+        for sample in found.samples.values()
+        if sample["failed"]
     }
     assert set(failed) == {("eagle", "exact"), ("eagle", "token")} and len(found.samples) == 5
     assert "expected a model of the zoo, which 'eagle' belongs to" in failed["eagle", "exact"]

@@ -47,10 +47,10 @@ def test_writers_at_once_have_files_of_their_own_and_lose_no_line(tmp_path: Path
             shard.add([sample(f"{number}/{place}"), sample(f"shared/{place}", time=took(number + 1.0))])
 
     writers = [threading.Thread(target=write, args=(number,)) for number in range(4)]
-    for one in writers:
-        one.start()
-    for one in writers:
-        one.join()
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
     run = read_run(tmp_path)
     assert len(list((tmp_path / "shards").iterdir())) == 4 and len(run.headers) == 4
     assert len(run.samples) == 4 * 50 + 50

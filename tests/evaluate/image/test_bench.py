@@ -79,8 +79,8 @@ def test_the_page_says_how_auto_fared(result: dict) -> None:
     lines = DOMAIN.page(result).notes
     for base in ("plain decoding", "the fastest exact row"):
         assert any(
-            re.fullmatch(rf"auto against {base}: [\d.]+x at least, over 4 rows \(auto; batch .*\)", one)
-            for one in lines
+            re.fullmatch(rf"auto against {base}: [\d.]+x at least, over 4 rows \(auto; batch .*\)", line)
+            for line in lines
         )
 
 
@@ -156,7 +156,7 @@ def test_the_rows_of_a_setting_are_saved_and_a_stopped_bench_resumes(
 
     with pytest.raises(Stopped, match=r"\(parts: 1\) is kept in .*bench.part.jsonl$"):
         bench(DOMAIN, ImageBenchConfig(threads=1, **asked), on_run=stop, log=log)
-    (part,) = (one for one in map(json.loads, log.read_text().splitlines()) if one["kind"] == "part")
+    (part,) = (entry for entry in map(json.loads, log.read_text().splitlines()) if entry["kind"] == "part")
     assert part["part"] == {"timed": {"batch": 1, "guidance": 3.0, "top_k": 0, "temperature": 1.0}}
     seen.clear()
     result = bench(DOMAIN, ImageBenchConfig(threads=1, **asked), on_run=seen.append, log=log)
@@ -194,7 +194,7 @@ def test_missing_weights_are_a_row_with_the_reason() -> None:
     )
     row = result["rows"][1]
     assert "expected weights of t2i/upsampler" in row["failed"] and row["exact"] is None and row["seconds"] is None
-    assert any("expected weights" in one for one in bench_failures(DOMAIN, result))
+    assert any("expected weights" in failure for failure in bench_failures(DOMAIN, result))
     assert "MuLo-SD, learned, threshold 0.05 failed in 1 of 1 requests" in markdown(DOMAIN.page(result), result)
 
 

@@ -26,11 +26,11 @@ def config(**settings: object) -> ImageBenchConfig:
 
 def test_every_prompt_has_several_pictures_in_a_row(resources: ImageResources) -> None:
     setting = next(config(prompts=6, pictures=4).settings())
-    prompts = [one.prompt for one in DOMAIN.requests(resources, setting)]
+    prompts = [request.prompt for request in DOMAIN.requests(resources, setting)]
     assert len(prompts) == 6 and len(set(prompts[:4])) == len(set(prompts[4:])) == 1
     assert prompts[0] != prompts[4] and setting.row()["pictures"] == 4
     alone = next(ImageBenchConfig(suite="speed", prompts=6).settings())
-    assert len({one.prompt for one in DOMAIN.requests(resources, alone)}) == 6 and "pictures" not in alone.row()
+    assert len({request.prompt for request in DOMAIN.requests(resources, alone)}) == 6 and "pictures" not in alone.row()
 
 
 def test_trees_have_equal_nodes(resources: ImageResources) -> None:

@@ -51,8 +51,8 @@ def test_models_trained_on_the_spot_meet_their_baselines() -> None:
 @pytest.mark.whole
 def test_the_models_to_train_are_of_100_million_parameters() -> None:
     with torch.device("meta"):
-        text = sum(one.numel() for one in new_model(new_tokenizer(), GpuVlmSizes().size).parameters())
-        image = sum(one.numel() for one in Transformer(image_recipe(GpuImageSizes()).config).parameters())
+        text = sum(parameter.numel() for parameter in new_model(new_tokenizer(), GpuVlmSizes().size).parameters())
+        image = sum(parameter.numel() for parameter in Transformer(image_recipe(GpuImageSizes()).config).parameters())
     assert 1e8 < text < 2e8 and 1e8 < image < 2e8
 
 

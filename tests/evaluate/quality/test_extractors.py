@@ -66,7 +66,7 @@ def test_the_published_resize_reads_pixel_i_at_i_times_the_ratio(size: tuple) ->
         for column in (0, 3, 6):
             y, x = row * size[0] / 7, column * size[1] / 7
             low = (int(y), int(x))
-            high = tuple(min(one + 1, most - 1) for one, most in zip(low, size, strict=True))
+            high = tuple(min(bound + 1, most - 1) for bound, most in zip(low, size, strict=True))
             a, b = y - low[0], x - low[1]
             corners = [
                 (1 - a) * (1 - b) * pixels[0, :, low[0], low[1]],

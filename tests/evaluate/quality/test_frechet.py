@@ -73,6 +73,6 @@ def test_the_interval_covers_distances_of_other_samples() -> None:
         distances(gaussian(1, 1, 3 * s, 300), (gaussian(0, 1, 3 * s + 1, 300), gaussian(0, 1, 3 * s + 2, 300)), 50)
         for s in range(20)
     ]
-    truth = np.mean([one.frechet for one in drawn])
-    covered = [one.frechet_interval[0] <= truth <= one.frechet_interval[1] for one in drawn]
-    assert np.mean(covered) > 0.7 and all(one.ratio_interval[0] > 1 for one in drawn)
+    truth = np.mean([sample.frechet for sample in drawn])
+    covered = [sample.frechet_interval[0] <= truth <= sample.frechet_interval[1] for sample in drawn]
+    assert np.mean(covered) > 0.7 and all(sample.ratio_interval[0] > 1 for sample in drawn)

@@ -32,7 +32,7 @@ def galleries(seeds: list[list[int]], seed: int = 0) -> GalleryReference:
     def make(method: Method):
         def draw(asked: list, given: list[int]) -> SimpleNamespace:
             seeds.append(list(given))
-            images = [torch.randn(3, generator=torch.Generator().manual_seed(one)) for one in given]
+            images = [torch.randn(3, generator=torch.Generator().manual_seed(entry)) for entry in given]
             images = [image + (5 if method is SHIFTED else 0) for image in images]
             rows = len(asked)
             stats = Stats(exact=method is PLAIN, accepted=[[1] * rows, [1] * rows], emitted=[6] * rows)

@@ -18,7 +18,9 @@ def test_it_is_the_sum_over_pairs() -> None:
     def kernel(x: np.ndarray, y: np.ndarray) -> float:
         return (float(x @ y) / 4 + 1) ** 3
 
-    within = [np.mean([kernel(x, y) for i, x in enumerate(one) for j, y in enumerate(one) if i != j]) for one in (a, b)]
+    within = [
+        np.mean([kernel(x, y) for i, x in enumerate(rows_) for j, y in enumerate(rows_) if i != j]) for rows_ in (a, b)
+    ]
     across = np.mean([kernel(x, y) for x in a for y in b])
     assert kernel_distance(a, b, resamples=0).value == pytest.approx(sum(within) - 2 * across, rel=1e-12)
 
@@ -38,7 +40,7 @@ def test_resampled_rows_are_never_compared_with_themselves() -> None:
     found = [_unbiased(kernels, _weights(random, 30), _weights(random, 30)) for _ in range(500)]
     naive = []
     for _ in range(500):
-        x, y = (one[random.integers(30, size=30)] for one in (a, b))
+        x, y = (rows_[random.integers(30, size=30)] for rows_ in (a, b))
         naive.append(kernel_distance(x, y, resamples=0).value)
     value = kernel_distance(a, b, resamples=0).value
     assert abs(np.mean(found) - value) < 3 * np.std(found) / np.sqrt(500)

@@ -16,7 +16,7 @@ def test_resampling_draws_whole_groups() -> None:
     values = np.random.default_rng(0).normal(size=64)
     few, many = [[value] for value in values[:16]], [[value] for value in values]
     assert width(many) < 0.7 * width(few)
-    assert width([one * 8 for one in few]) == width(few)  # eight equal draws of a prompt tell nothing more
+    assert width([prompt * 8 for prompt in few]) == width(few)  # eight equal draws of a prompt tell nothing more
     assert 0.6 < width(few) / (2 * 1.645 * values[:16].std() / 4) < 1.4
 
 

@@ -110,8 +110,8 @@ def grid(count: int = 12) -> list[dict]:
                 "sjd:window=4", prompt, 0.5, prefill=0.25, passes=2, rule="gsd:group=3", exact=False, title="sjd + gsd"
             ),
         ]
-        for place, one in enumerate(cells):
+        for place, cell in enumerate(cells):
             features = drawn.normal(3.0 if place == 2 else 0.0, 1.0, 2)
-            records += [one, score(one, features, clip_score=80.0 - 10 * (place == 2) + prompt % 3)]
+            records += [cell, score(cell, features, clip_score=80.0 - 10 * (place == 2) + prompt % 3)]
         records.append(real(prompt, drawn.normal(0.0, 1.0, 2)))
     return records

@@ -127,7 +127,7 @@ def test_names_stand_beside_lines_and_never_outside_their_panel(tmp_path: Path, 
             )
             assert text.get_fontsize() >= 11
         boxes = [text.get_window_extent() for text in axis.texts]
-        assert not any(one.overlaps(other) for i, one in enumerate(boxes) for other in boxes[:i])
+        assert not any(box.overlaps(other) for i, box in enumerate(boxes) for other in boxes[:i])
     assert figures[0].get_figwidth() <= 8 and not figures[0].legends
 
 

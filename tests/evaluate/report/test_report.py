@@ -31,7 +31,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Records:
         for decoding, seconds, passes in (("ar", 2.0, 10), ("eagle", 1.5, 4))
     ]
     texts.append(failed("flash", 0, model="vlm", domain="vlm", shows="text"))
-    scores = [score(one, objects_right=0.5 + 0.1 * one["order"]) for one in texts if one["failed"] is None]
+    scores = [score(text, objects_right=0.5 + 0.1 * text["order"]) for text in texts if text["failed"] is None]
     return written(folder, [*texts, *scores], header("vlm"))
 
 
@@ -142,10 +142,10 @@ def test_every_panel_draws_plain_decoding_with_arms_of_its_intervals(
     pareto.draw([row for row in rows(run) if row["model"] == "t2i"], tmp_path / "p")
     assert [name for name, _, _ in drawn] == ["frechet", "kernel"]
     for name, marks, part in drawn:
-        (star,) = [one for one in marks if one.get_marker() == "*"]
+        (star,) = [mark for mark in marks if mark.get_marker() == "*"]
         plain = next(row for row in part if row["plain"])
         assert (star.get_xdata()[0], star.get_ydata()[0]) == (1.0, plain[name]) and marks[-1] is star
-        assert sum(one.get_markerfacecolor() == "white" for one in marks) == 1 and len(marks) == 3
+        assert sum(mark.get_markerfacecolor() == "white" for mark in marks) == 1 and len(marks) == 3
 
 
 def test_without_quality_there_is_no_pareto(tmp_path: Path) -> None:

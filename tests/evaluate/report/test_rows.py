@@ -58,7 +58,7 @@ def test_a_missing_sample_is_not_a_slow_sample(tmp_path: Path) -> None:
     found = written(tmp_path, records)
     row = by_method(rows(found))["eagle"]
     assert row["speedup_vs_ar"] == 2.0 and row["samples"] == 1
-    assert any("different numbers of samples (1, 3)" in one for one in cautions(found))
+    assert any("different numbers of samples (1, 3)" in caution for caution in cautions(found))
 
 
 def test_without_plain_decoding_there_is_no_speed(tmp_path: Path) -> None:
@@ -84,9 +84,9 @@ def test_failures_are_counted_and_reported(tmp_path: Path) -> None:
 def test_settings_are_tables_of_their_own_with_plain_decoding_first(tmp_path: Path) -> None:
     records = [sample(decoding, 0, temperature=t) for t in (1.0, 0.0) for decoding in ("eagle", "ar")]
     found = tables(written(tmp_path, records))
-    assert [one.name for one in found] == ["t2i, T = 0", "t2i, T = 1"]
+    assert [entry.name for entry in found] == ["t2i, T = 0", "t2i, T = 1"]
     assert [samples[0]["of"]["decoding"] for samples in found[0].cells.values()] == ["ar", "eagle"]
-    assert all(one.plain == next(iter(one.cells)) for one in found)
+    assert all(entry.plain == next(iter(entry.cells)) for entry in found)
 
 
 def test_quality_is_reported_beside_speed_with_intervals(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_quality_is_reported_beside_speed_with_intervals(tmp_path: Path) -> None
     made = by_method(rows(found))
     exact, relaxed = made["sjd:window=4"], made["sjd + gsd"]
     features = {
-        cell: np.stack([decode_row(found.scores[one["key"], "j"]["features"]) for one in samples])
+        cell: np.stack([decode_row(found.scores[sample["key"], "j"]["features"]) for sample in samples])
         for cell, samples in tables(found)[0].cells.items()
     }
     true = np.stack([decode_row(one["features"]) for _, one in sorted(found.real.items())])
@@ -145,28 +145,34 @@ def test_accept_lengths_against_temperature_need_two(tmp_path: Path) -> None:
 
 
 def test_cautions_name_the_reasons_for_unreliable_figures(tmp_path: Path) -> None:
-    assert not [one for one in cautions(written(tmp_path / "fine", grid(12))) if "zoo CLIP, which" not in one]
+    assert not [
+        caution for caution in cautions(written(tmp_path / "fine", grid(12))) if "zoo CLIP, which" not in caution
+    ]
     small = written(tmp_path / "small", grid(2))
-    assert any("2 pictures for the 2 features of zoo CLIP: covariances are singular" in one for one in cautions(small))
+    assert any(
+        "2 pictures for the 2 features of zoo CLIP: covariances are singular" in caution for caution in cautions(small)
+    )
     other = written(tmp_path / "other", [*grid(12), real(99, np.zeros(2))])
-    assert any("12 drawn against 13 real pictures" in one for one in cautions(other))
-    alone = written(tmp_path / "alone", [one for one in grid(12) if one["kind"] != "real"])
-    assert any("no real pictures" in one and "--reference" in one for one in cautions(alone))
+    assert any("12 drawn against 13 real pictures" in caution for caution in cautions(other))
+    alone = written(tmp_path / "alone", [record for record in grid(12) if record["kind"] != "real"])
+    assert any("no real pictures" in caution and "--reference" in caution for caution in cautions(alone))
     busy = written(tmp_path / "busy", grid(12), header(workers=3))
-    assert any("several workers ran at once" in one for one in cautions(busy))
+    assert any("several workers ran at once" in caution for caution in cautions(busy))
     many = written(tmp_path / "many", grid(4))
     written(tmp_path / "many", [], header(processor="Q"))
     assert not many.samples == {} and any(
-        "2 kinds of machines" in one for one in cautions(written(tmp_path / "many", []))
+        "2 kinds of machines" in caution for caution in cautions(written(tmp_path / "many", []))
     )
 
 
 def test_samples_without_a_score_are_reported(tmp_path: Path) -> None:
-    records = [one for one in grid(4) if one["kind"] != "score" or not one["key"].startswith("t2i-ar-exact-1.0/p3")]
+    records = [
+        record for record in grid(4) if record["kind"] != "score" or not record["key"].startswith("t2i-ar-exact-1.0/p3")
+    ]
     assert not [said for said in cautions(written(tmp_path / "all", grid(4))) if "not scored" in said]
     (said,) = [said for said in cautions(written(tmp_path / "some", records)) if "not scored" in said]
     assert "1 of 12 samples are not scored" in said
-    unjudged = [one for one in grid(4) if one["kind"] != "score"]
+    unjudged = [record for record in grid(4) if record["kind"] != "score"]
     assert not [said for said in cautions(written(tmp_path / "none", unjudged)) if "not scored" in said]
 
 

@@ -15,7 +15,7 @@ def run(folder: Path, seconds: float, count: int = 12, **more: object) -> list[s
     """The cautions of plain decoding in 2 s beside a method with an accept length of 2."""
     records = [sample("ar", prompt, 2.0) for prompt in range(count)]
     records += [sample("eagle", prompt, seconds, prefill=seconds / 2, passes=5, **more) for prompt in range(count)]
-    return [one for one in cautions(written(folder, records)) if "zoo CLIP" not in one]
+    return [caution for caution in cautions(written(folder, records)) if "zoo CLIP" not in caution]
 
 
 def test_a_speedup_above_the_accept_length_is_named(tmp_path: Path) -> None:
@@ -36,7 +36,11 @@ def test_methods_whose_target_passes_are_cheaper_have_no_caution(tmp_path: Path)
         records = [sample("ar", prompt, 2.0, domain="continuous") for prompt in range(12)]
         more = {"domain": "continuous", "drafter_passes": drafter_passes}
         records += [sample("head", prompt, 0.1, prefill=0.05, passes=5, **more) for prompt in range(12)]
-        lines = [one for one in cautions(written(tmp_path / str(drafter_passes), records)) if "speed-up of head" in one]
+        lines = [
+            caution
+            for caution in cautions(written(tmp_path / str(drafter_passes), records))
+            if "speed-up of head" in caution
+        ]
         assert len(lines) == warned
 
 
@@ -46,7 +50,7 @@ def test_rows_with_few_samples_are_named_in_one_line(tmp_path: Path) -> None:
     assert line.startswith("t2i, T = 1: fewer than 10 samples of plain (9), eagle (9);")
     records = [*(sample("ar", number) for number in range(10)), failed("eagle", 0)]
     # a method without any sample is named among the failures
-    assert not [one for one in cautions(written(tmp_path / "failed", records)) if "fewer than" in one]
+    assert not [caution for caution in cautions(written(tmp_path / "failed", records)) if "fewer than" in caution]
 
 
 def test_the_screen_and_the_page_show_the_caution(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

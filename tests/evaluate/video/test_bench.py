@@ -96,7 +96,9 @@ def test_the_prediction_counts_the_actual_passes(speed: dict) -> None:
     (setting,) = VideoBenchConfig(prompts=2, batches=(2,), calibration=10).settings()
     resources = open_video("video")
     (asked,) = DOMAIN.cases(resources, setting)
-    for method in (one for one in SUITES["speed"].methods if one.key in ("ar", "sdvg-all", "strided-0.75", "sdvg-0.5")):
+    for method in (
+        method for method in SUITES["speed"].methods if method.key in ("ar", "sdvg-all", "strided-0.75", "sdvg-0.5")
+    ):
         made = DOMAIN.runner(method, resources, setting)(asked, 0)
         assert predicted_seconds(made, price) == made.more["target_forwards"]
         drafts = PassCosts(target=0.0, drafter=1.0, decode=0.0, reward=0.0)
@@ -136,7 +138,7 @@ def test_blind_routers_get_the_budget_of_every_single_video(monkeypatch: pytest.
 
     monkeypatch.setattr(quality, "draw", watched)
     reference = quality.VideoReference(config, open_video("video"), setting)
-    method = next(one for one in config.rows if one.key == "mean-0.5")
+    method = next(row for row in config.rows if row.key == "mean-0.5")
     reference.judge(method)
     assert drawn == {"exact": 3, "reward": 3, "strided": 3, "random": 3}
     assert used["reward"] == used["strided"] == used["random"] and len(set(used["reward"].values())) > 1
@@ -149,8 +151,8 @@ def test_the_truth_of_rendered_scenes_is_nearly_whole_and_of_others_not() -> Non
         return torch.ones(len(frames))
 
     scenes = [sample_video_scene((1 << 31) + i) for i in range(12)]
-    texts = [video_prompt(one, 0) for one in scenes]
-    frames = [render_frames(one, 12) for one in scenes]
+    texts = [video_prompt(scene, 0) for scene in scenes]
+    frames = [render_frames(scene, 12) for scene in scenes]
     pipe = tiny_video_zoo()["video"]
     own = [quality.measure_video(video, text, bright, pipe)[1] for video, text in zip(frames, texts, strict=True)]
     other = [
@@ -179,8 +181,8 @@ def test_boundaries_are_where_blocks_begin() -> None:
 
 
 def test_routers_are_fitted_on_other_prompts() -> None:
-    measured = {one.text for seed in (0, 1) for one in motion_prompts(64, seed)}
-    assert not measured & {one.text for one in motion_prompts(16, 0, CALIBRATION)}
+    measured = {prompt.text for seed in (0, 1) for prompt in motion_prompts(64, seed)}
+    assert not measured & {prompt.text for prompt in motion_prompts(16, 0, CALIBRATION)}
     (setting,) = VideoBenchConfig(calibration=10).settings()
     found = router_calibration(open_video("video"), setting)
     scores, anchors = found.scores()
@@ -219,7 +221,7 @@ def test_codes_are_drafted_exactly_in_fewer_passes() -> None:
 
 def test_folders_are_benched(tmp_path: Path) -> None:
     big, small = saved(tmp_path / "big"), saved(tmp_path / "small", 1)
-    assert [one.key for one in VideoBenchConfig(model=str(big)).rows] == ["ar"]
+    assert [row.key for row in VideoBenchConfig(model=str(big)).rows] == ["ar"]
     config = dict(model=str(big), draft=str(small), blocks=3, prompts=1, repeats=1)
     result = run(methods=("strided",), **config)
     assert rows_of(result)["strided-0.75"]["blocks"] == 3 and VideoBenchConfig(**config).folders() == [big, small]
@@ -259,7 +261,7 @@ def test_models_without_weights_are_a_sentence(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("mmspec.zoo.names", lambda: ["t2i"])
     with pytest.raises(ValueError, match="--model: expected weights of the zoo's video, got none yet, run `mmspec zoo"):
         DOMAIN.resources(VideoBenchConfig())
-    assert [one.key for one in VideoBenchConfig().rows] == ["ar"]
+    assert [row.key for row in VideoBenchConfig().rows] == ["ar"]
 
 
 def test_suites_name_columns_and_methods_once() -> None:

@@ -39,8 +39,8 @@ def test_a_video_has_the_stated_distribution(record: dict, monkeypatch: pytest.M
 
 
 def test_every_router_of_the_command_line_is_listed_once() -> None:
-    asked = [(one["videos of"], one["asked by"]) for one in RECORDS]
-    assert len(set(asked)) == len(asked) and all(one["tested by"] for one in RECORDS)
+    asked = [(record["videos of"], record["asked by"]) for record in RECORDS]
+    assert len(set(asked)) == len(asked) and all(record["tested by"] for record in RECORDS)
     named = {text.split("--router ")[1].split(":")[0] for _, text in asked if "--router" in text}
     assert named | {"threshold", "learned"} == set(names("video", "router"))
 

@@ -24,7 +24,7 @@ def test_texts_have_the_promised_size_and_their_mistakes_are_in_them() -> None:
         assert len(wrong.split()) == len(document.text.split())
         changed = sum(a != b for a, b in zip(wrong.split(), document.text.split(), strict=True))
         assert changed == len(document.mistakes)
-        assert all(one in wrong and one not in document.text for _, one in document.mistakes)
+        assert all(mistake in wrong and mistake not in document.text for _, mistake in document.mistakes)
 
 
 def test_no_text_shares_a_run_of_words_with_those_of_training() -> None:
@@ -39,7 +39,7 @@ def test_a_user_asks_three_times_about_a_document() -> None:
         assert document.text in prompts[0].text and document.question in prompts[0].text
         assert document.misspelt in prompts[1].text and document.text not in prompts[1].text
         assert document.text in prompts[2].text and document.columns in prompts[2].text
-    assert [one.text for one in document_requests(3, seed=1)] == [one.text for one in asked[3:]]
+    assert [request.text for request in document_requests(3, seed=1)] == [prompt.text for prompt in asked[3:]]
     for count in (0, 25):
         with pytest.raises(ValueError, match=f"--prompts: expected 1 to 24 about documents, got {count}"):
             document_requests(count)
@@ -47,7 +47,7 @@ def test_a_user_asks_three_times_about_a_document() -> None:
 
 def test_a_page_is_read_in_every_phrasing_before_the_next() -> None:
     asked = pages_again(4)
-    assert [one.text for one in asked] == [*TRANSCRIBE, TRANSCRIBE[0]]
-    shown = [one.images[0].tobytes() for one in asked]
+    assert [prompt.text for prompt in asked] == [*TRANSCRIBE, TRANSCRIBE[0]]
+    shown = [prompt.images[0].tobytes() for prompt in asked]
     assert shown[0] == shown[1] == shown[2] != shown[3]
     assert PAGES_AGAIN.only == "vlm/hybrid"

@@ -32,7 +32,7 @@ def tiny_zoo() -> Iterator[None]:
 def test_every_picture_is_asked_several_times_in_a_row() -> None:
     asked = several_answers(held_out, 2 * ANSWERS + 1)
     assert len(asked) == 2 * ANSWERS + 1
-    assert all(one is asked[0] for one in asked[:ANSWERS]) and asked[ANSWERS] is not asked[0]
+    assert all(prompt is asked[0] for prompt in asked[:ANSWERS]) and asked[ANSWERS] is not asked[0]
     assert asked[2 * ANSWERS] is not asked[ANSWERS]
 
 
@@ -43,7 +43,7 @@ def test_a_memory_is_shared_from_the_second_request_on() -> None:
         mmspec.generate(model, drafter=shared, max_new_tokens=12, do_sample=False, return_dict=True, **inputs)
         for _ in range(3)
     ]
-    first, second, third = (one.stats.target_passes for one in passes)
+    first, second, third = (pass_.stats.target_passes for pass_ in passes)
     assert first == second > third  # the second request meets an empty memory, the third its own answer
     assert torch.equal(passes[0].sequences, passes[2].sequences)
 
@@ -69,7 +69,7 @@ def test_the_kind_of_the_model_chooses_the_tasks(tmp_path: Path) -> None:
     assert [name for name, _ in tasks["smollm2"]] == ["chat", "story", "editing", "documents", "several answers"]
     assert not any(pictures for _, pictures in tasks["smollm2"]) and tasks[str(tmp_path)] == tasks["smollm2"]
     # only the hybrid has learned to read pages
-    assert [one for one in tasks["vlm/hybrid"] if one not in tasks[None]] == [("documents", 1)]
+    assert [task for task in tasks["vlm/hybrid"] if task not in tasks[None]] == [("documents", 1)]
     assert takes_pictures("vlm") and not takes_pictures("smollm2")
     with pytest.raises(ValueError, match="--tasks: expected one of chat, .*, got 'captions'"):
         VlmBenchConfig(suite="families", model="smollm2", task_names=("captions",))

@@ -45,9 +45,9 @@ def test_every_row_gives_the_hybrids_own_words(result: dict) -> None:
 
 def test_documents_are_held_out_and_selected_by_seed() -> None:
     few, more, other = documents(2), documents(4), documents(2, seed=1)
-    assert [one.images[0].tobytes() for one in few] == [one.images[0].tobytes() for one in more[:2]]
+    assert [prompt.images[0].tobytes() for prompt in few] == [prompt.images[0].tobytes() for prompt in more[:2]]
     assert few[0].images[0].tobytes() != other[0].images[0].tobytes()
-    assert min(one.seed for one in held_out_documents(3)) >= EVAL_START
+    assert min(document.seed for document in held_out_documents(3)) >= EVAL_START
     assert DOCUMENTS.make(1, 0)[0].text == few[0].text == "Transcribe the document."
     with pytest.raises(ValueError, match="--prompts"):
         documents(0)
@@ -71,13 +71,13 @@ def test_every_other_prompt_of_the_hybrids_sweep_is_a_document(monkeypatch: pyte
     use_tiny_hybrid(monkeypatch)
     sweep = domain_of("vlm")
     asked = sweep.prompts("vlm/hybrid", 4, 0)
-    assert [one.category for one in asked] == ["", "document"] * 2
-    assert [one.category for one in sweep.prompts("vlm", 4, 0)] == [""] * 4
-    truth = {one.seed: one.text for one in held_out_documents(4)}
+    assert [prompt.category for prompt in asked] == ["", "document"] * 2
+    assert [prompt.category for prompt in sweep.prompts("vlm", 4, 0)] == [""] * 4
+    truth = {document.seed: document.text for document in held_out_documents(4)}
     said = ["a red circle", truth[asked[1].world], "", truth[asked[3].world].rpartition(" ")[0]]
     scores = WordsRight()(said, asked)
     assert np.isnan(scores[[0, 2]]).all() and scores[1] == 1 and 0.9 < scores[3] < 1
-    assert [one.name for one in sweep.scorers("vlm/hybrid")] == ["objects_right", "answer_right", "words_right"]
+    assert [scorer.name for scorer in sweep.scorers("vlm/hybrid")] == ["objects_right", "answer_right", "words_right"]
     objects = sweep.scorers("vlm/hybrid")[0](said, asked)
     assert np.isnan(objects[[1, 3]]).all() and not np.isnan(objects[[0, 2]]).any()
     decodings = [name for name, _ in sweep.defaults("vlm/hybrid")]

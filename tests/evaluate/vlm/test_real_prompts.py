@@ -69,7 +69,7 @@ def test_more_prompts_than_there_are_are_refused() -> None:
 
 def test_prompts_of_sweeps_take_turns_over_the_kinds() -> None:
     first = evaluation_prompts(len(KINDS))
-    assert [one.category for one in first] == list(KINDS)
-    assert len({one.key for one in evaluation_prompts(1000)}) == len(KINDS) * REAL_COUNT
-    (second,) = (one for one in first if one.category == "second_turn")
+    assert [prompt.category for prompt in first] == list(KINDS)
+    assert len({prompt.key for prompt in evaluation_prompts(1000)}) == len(KINDS) * REAL_COUNT
+    (second,) = (prompt for prompt in first if prompt.category == "second_turn")
     assert len(second.turns) == 2

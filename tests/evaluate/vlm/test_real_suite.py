@@ -39,7 +39,7 @@ def result(folder: Path) -> Iterator[dict]:
 
 def row(result: dict, key: str, task: str, batch: int = 1, temperature: float = 0.0) -> dict:
     where = (key, task, batch, temperature)
-    (found,) = (one for one in result["rows"] if (one["key"], one["task"], one["batch"], one["temperature"]) == where)
+    (found,) = (row for row in result["rows"] if (row["key"], row["task"], row["batch"], row["temperature"]) == where)
     return found
 
 
@@ -113,7 +113,7 @@ def test_the_page_has_a_table_of_kinds_and_the_cost_curve(result: dict) -> None:
 def test_a_prompt_that_parts_is_named_with_its_margin(result: dict) -> None:
     parted = [{"prompt": "rewriting 2", "token": 5, "margin": 0.0004}]
     rows = [
-        {**one, "parted": parted} if one["key"] == "lookup" and one["batch"] == 1 else one for one in result["rows"]
+        {**row, "parted": parted} if row["key"] == "lookup" and row["batch"] == 1 else row for row in result["rows"]
     ]
     notes = DOMAIN.page({**result, "rows": rows}).notes
     assert any("rewriting 2, batch 1, token 5" in note and "margin 0.0004 (prompt lookup)" in note for note in notes)
@@ -197,7 +197,7 @@ def test_a_drafter_of_the_zoo_has_the_precision_of_the_model(monkeypatch: pytest
 
 def test_sweeps_answer_the_turns_of_a_conversation_with_a_text_model(folder: Path) -> None:
     resources, setting = DOMAIN.open(str(folder)), DOMAIN.setting(str(folder), 0.0, SamplingOverrides(new_tokens=4))
-    (prompt,) = (one for one in DOMAIN.prompts("smollm2", 9, 0) if one.category == "second_turn")
+    (prompt,) = (prompt for prompt in DOMAIN.prompts("smollm2", 9, 0) if prompt.category == "second_turn")
     texts = []
     for decoding in ("ar", "hf", "lookup"):
         run, made = DOMAIN.sampler(DOMAIN.method(str(folder), decoding, ""), resources, setting)(prompt, 0)

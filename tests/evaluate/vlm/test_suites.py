@@ -49,7 +49,7 @@ def rows(result: dict, *keys: str) -> list[dict]:
 
 def test_every_suite_ran_and_gave_the_targets_words(results: dict) -> None:
     for name, result in results.items():
-        wrong = [one for one in bench_failures(DOMAIN, result) if "ViSpec" not in one]
+        wrong = [failure for failure in bench_failures(DOMAIN, result) if "ViSpec" not in failure]
         assert not wrong, (name, wrong)
         assert all(row["tokens"] <= 6 for row in result["rows"] if not row["failed"])
         assert all(f"| {row['method']} |" in markdown(DOMAIN.page(result), result) for row in result["rows"])

@@ -77,7 +77,9 @@ def test_checkerboards_end_with_the_skeleton(grid: int) -> None:
 def test_the_plan_decides_every_token_once_the_skeleton_first(grid: int, num_iter: int, reconstruct: int) -> None:
     steps, total = checkerboard_steps(grid, num_iter, reconstruct), grid * grid
     assert steps[0].last == total and steps[-1].first == 0
-    assert all(one.first == other.last and one.first < one.last for one, other in zip(steps, steps[1:], strict=False))
+    assert all(
+        step.first == other.last and step.first < step.last for step, other in zip(steps, steps[1:], strict=False)
+    )
     assert all(step.masked == max(step.first, 1) for step in steps[-reconstruct:])
     assert sum(step.first >= total // 2 for step in steps) == len(steps) - reconstruct
     assert all(step.masked >= total // 2 for step in steps[:-reconstruct])

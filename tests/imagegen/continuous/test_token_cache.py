@@ -141,15 +141,15 @@ def test_a_partial_pass_matches_a_hand_written_reference(null: bool, share: floa
     assert model.cache.computed == counts
     plain = MARModel(transformer())
     far = [
-        not torch.allclose(one, plain.condition(*asked[:2], LABELS, True), atol=1e-3)
-        for one, asked in zip(made, given(), strict=True)
+        not torch.allclose(entry, plain.condition(*asked[:2], LABELS, True), atol=1e-3)
+        for entry, asked in zip(made, given(), strict=True)
     ]
     assert far == [False, True, True, False, True]
 
 
 def stale_keys_and_values(patch: pytest.MonkeyPatch) -> None:
     def put(self: object, number: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        return tuple(one.now for one in self.cache.layers[number])
+        return tuple(layer.now for layer in self.cache.layers[number])
 
     patch.setattr(token_cache._PartialPass, "_put", put)
 
@@ -198,7 +198,7 @@ def test_a_cache_that_forgets_to_refresh_shows(mutant: object, monkeypatch: pyte
     lazy = Lazy(1, 3, False, 0.2)
     mutant(monkeypatch)
     made, expected = built(lazy)[0], by_hand(lazy, False)[0]
-    assert not all(torch.allclose(one, other, **CLOSE) for one, other in zip(made, expected, strict=True))
+    assert not all(torch.allclose(entry, other, **CLOSE) for entry, other in zip(made, expected, strict=True))
 
 
 @torch.no_grad()
@@ -217,8 +217,8 @@ def test_rows_that_want_differently_many_are_each_as_alone(null: bool) -> None:
     assert all(len(set(counts)) > 1 for counts in model.cache.computed)
     for row in range(3):
         alone, own = built(lazy, slice(row, row + 1))
-        for one, all_rows in zip(alone, together, strict=True):
-            torch.testing.assert_close(one[:, 0], all_rows[:, row], **CLOSE)
+        for margin, all_rows in zip(alone, together, strict=True):
+            torch.testing.assert_close(margin[:, 0], all_rows[:, row], **CLOSE)
         assert [counts[0] for counts in own.cache.computed] == [counts[row] for counts in model.cache.computed]
 
 

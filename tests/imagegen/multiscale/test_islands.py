@@ -56,8 +56,8 @@ def test_a_winding_island_is_a_single_island() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("radius", (0, 1, 3, None))
 def test_nothing_before_the_first_rejection_is_discarded(shape: tuple[int, int], radius: int | None) -> None:
-    for one, fallen in zip(masks(shape), fallen_region(masks(shape), radius), strict=True):
-        cells = one.nonzero().tolist()
+    for mask, fallen in zip(masks(shape), fallen_region(masks(shape), radius), strict=True):
+        cells = mask.nonzero().tolist()
         for r in range(shape[0]):
             for c in range(shape[1]):
                 behind = bool(cells) and [r, c] >= cells[0]

@@ -63,8 +63,8 @@ def test_every_block_is_its_models_own_from_nothing(way: str) -> None:
         whole, place = vae().decode(torch.cat(row.committed, 2))
         shown = ((whole[0].transpose(0, 1) + 1) * 127.5).round()
         assert (torch.cat(row.frames).float() - shown).abs().max() <= 1
-        for one, other in zip(row.vae_state.entries, place.entries, strict=True):
-            assert not isinstance(one, torch.Tensor) or apart(one, other) < 1e-4
+        for entry, other in zip(row.vae_state.entries, place.entries, strict=True):
+            assert not isinstance(entry, torch.Tensor) or apart(entry, other) < 1e-4
 
 
 @pytest.mark.parametrize("optimistic", (False, True))
@@ -80,8 +80,8 @@ def test_a_rejected_draft_leaves_no_trace(optimistic: bool) -> None:
         row, other = run.target.rows[0], plain.target.rows[0]
         assert all(map(torch.equal, row.committed, other.committed)) and len(row.committed) == len(other.committed)
         assert not row.slots and not row.decoded
-        for one, wanted in zip(row.vae_state.entries, other.vae_state.entries, strict=True):
-            assert torch.equal(one, wanted) if isinstance(one, torch.Tensor) else one == wanted
+        for entry, wanted in zip(row.vae_state.entries, other.vae_state.entries, strict=True):
+            assert torch.equal(entry, wanted) if isinstance(entry, torch.Tensor) else entry == wanted
     state = run.state.states[0]
     for each in (state, reader):
         each.absorb(row.committed)

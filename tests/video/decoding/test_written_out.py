@@ -114,7 +114,7 @@ def test_a_routed_video_is_the_procedures(way: str, plan: BlockPlan, switched: b
     least = sorted(played(-np.inf)[2])[2]
     least = least + 1e-4  # between two scores
     film, kept, scores = played(least)
-    assert {True, False} == set(kept[1:]) and min(abs(one - least) for one in scores) > 1e-5
+    assert {True, False} == set(kept[1:]) and min(abs(score - least) for score in scores) > 1e-5
     sampler = FewStep(STEPS)
     pipe = BlockVideoPipeline(video(context, plan=plan, sampler=sampler), vae(), encode, size=SIZE, blocks=BLOCKS)
     decoding = sdvg(bright, least, drafter=drafter(context, plan=plan, sampler=sampler), sync=sync)

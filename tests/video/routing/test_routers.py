@@ -132,7 +132,7 @@ def test_random_blocks_are_any_with_the_first_equally_often() -> None:
     found = Counter(tuple(walk(Random(3), 5, torch.rand(5, generator=drawn).tolist())) for _ in range(count))
     wanted = {(0, *rest) for rest in combinations(range(1, 5), 2)}
     assert set(found) == wanted
-    chi = sum((found[one] - count / 6) ** 2 / (count / 6) for one in wanted)
+    chi = sum((found[entry] - count / 6) ** 2 / (count / 6) for entry in wanted)
     assert chi < 20.5  # 5 degrees of freedom, one in a thousand
 
 

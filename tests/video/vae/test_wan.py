@@ -169,7 +169,7 @@ def test_rows_of_a_batch_are_rolled_back_separately() -> None:
     _, again = vae.decode(redrawn, rows_of(before, [1]))
     rows = (rows_of(after, [0]), again, rows_of(after, [2]))
     entries = zip(*(state.entries for state in rows), strict=True)
-    state = VAEState(tuple(torch.cat(one) if isinstance(one[0], Tensor) else one[0] for one in entries))
+    state = VAEState(tuple(torch.cat(entry) if isinstance(entry[0], Tensor) else entry[0] for entry in entries))
     ending = latents(2, batch=3, seed=9)
     frames, _ = vae.decode(ending, state)
     history = given.clone()
@@ -279,8 +279,8 @@ def test_quick_decoding_gives_the_same_pixels_and_states(kind: str, monkeypatch:
     torch.testing.assert_close(frames, wanted, atol=1e-4, rtol=0)
     assert not torch.equal(frames, wanted)  # or nothing was taken
     torch.testing.assert_close(quick.encode(wanted)[0], plain.encode(wanted)[0], atol=1e-4, rtol=0)
-    for own, one in zip(state.entries, past.entries, strict=True):
-        assert type(own) is type(one) and (isinstance(own, str | None) or own.shape == one.shape)
+    for own, entry in zip(state.entries, past.entries, strict=True):
+        assert type(own) is type(entry) and (isinstance(own, str | None) or own.shape == entry.shape)
     later = [one.decode(latents(2, seed=1), kept)[0] for one, kept in ((plain, past), (quick, state))]
     torch.testing.assert_close(*later, atol=1e-4, rtol=0)
     monkeypatch.setattr(wan, "SMALL_FRAME", 0)  # large frames are taken one by one

@@ -45,7 +45,7 @@ def _without(cells: dict | str, ways: set[str]) -> dict | str:
     if isinstance(cells, str):
         return cells
     left = {
-        kind: row if isinstance(row, str) else {way: one for way, one in row.items() if way not in ways}
+        kind: row if isinstance(row, str) else {way: entry for way, entry in row.items() if way not in ways}
         for kind, row in cells.items()
     }
     return {kind: row for kind, row in left.items() if row}

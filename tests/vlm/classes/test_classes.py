@@ -86,7 +86,9 @@ def test_the_shipped_table_holds_every_class_and_nothing_wrong() -> None:
 
 
 def test_the_variants_change_the_generated_text() -> None:
-    made = dict(variants("GPTNeoForCausalLM")) | {f"llama-{label}": one for label, one in variants("LlamaForCausalLM")}
+    made = dict(variants("GPTNeoForCausalLM")) | {
+        f"llama-{label}": variant for label, variant in variants("LlamaForCausalLM")
+    }
     assert made["window"].window_size < WINDOW and made["llama-dynamic"].max_position_embeddings == SWITCH
     texts = {}
     for label, config in made.items():

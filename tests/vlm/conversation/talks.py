@@ -98,7 +98,7 @@ def first(pixels: dict[str, Tensor]) -> dict[str, Tensor]:
         grid = pixels["image_grid_thw"][:1]
         return pixels | {"image_grid_thw": grid, "pixel_values": pixels["pixel_values"][: int(grid.prod())]}
     axis = 0 if pixels["pixel_values"].shape[0] > 1 else 1
-    return {name: one.narrow(axis, 0, one.shape[axis] // 2) for name, one in pixels.items()}
+    return {name: pixel.narrow(axis, 0, pixel.shape[axis] // 2) for name, pixel in pixels.items()}
 
 
 @contextmanager

@@ -146,7 +146,7 @@ def test_a_system_message_is_checked_with_the_user_message_that_has_to_follow(
     session.add("Be brief.", role="system")
     with pytest.raises(ValueError, match="images: expected"):
         session.add("Look.", [truncated(tmp_path)], role="system")
-    assert [one["role"] for one in session.messages] == ["system"] and not session.pictures
+    assert [message["role"] for message in session.messages] == ["system"] and not session.pictures
     with pytest.raises(ValueError, match="role: expected user or system, got 'assistant'"):
         session.add("Yes.", role="assistant")
 

@@ -27,7 +27,7 @@ def zoo() -> tuple:
 def fresh(zoo: tuple, session: mmspec.Session, answered: int, **settings: Any) -> torch.Tensor:
     """What a call with the whole conversation before an answer says."""
     model, processor, _ = zoo
-    shown = sum(part["type"] == "image" for one in session.messages[:answered] for part in one["content"])
+    shown = sum(part["type"] == "image" for message in session.messages[:answered] for part in message["content"])
     text = processor.apply_chat_template(session.messages[:answered], add_generation_prompt=True)
     inputs = processor(images=[session.pictures[:shown]], text=[text], return_tensors="pt")
     return model.generate(**inputs, **settings)
@@ -96,7 +96,7 @@ def test_messages_may_be_added_before_an_answer_is_generated(zoo: tuple) -> None
     session.add(ASKED[2])
     out = session.generate(seed=3)
     assert torch.equal(out.sequences, fresh(zoo, session, 4, max_new_tokens=8, do_sample=False))
-    assert [one["role"] for one in session.messages] == ["user", "assistant", "user", "user", "assistant"]
+    assert [message["role"] for message in session.messages] == ["user", "assistant", "user", "user", "assistant"]
 
 
 def test_a_template_that_shortens_answers_is_read_again_from_there(zoo: tuple, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,7 @@ def test_sampled_turns_match_a_fresh_prompt_with_the_same_seed(name: str) -> Non
 
 def test_alternating_conversations_on_one_model_do_not_interfere() -> None:
     talks = [talk("qwen2_5_vl", apart) for apart in (True, False)]
-    pasts, said = [Past(one.model) for one in talks], [None, None]
+    pasts, said = [Past(talk.model) for talk in talks], [None, None]
     for number in range(3):
         for which, chat in enumerate(talks):
             inputs = chat.turn(number, said[which])

@@ -27,7 +27,7 @@ class Adapter(nn.Module):
         self.base, self.active_adapters, self.scaling = base, ["first"], {"first": 1.0, "second": 1.0}
         size = (base.out_features, base.in_features)
         seeds = {name: torch.Generator().manual_seed(n) for n, name in enumerate(self.scaling)}
-        self.changes = nn.ParameterDict({n: scale * torch.randn(size, generator=one) for n, one in seeds.items()})
+        self.changes = nn.ParameterDict({n: scale * torch.randn(size, generator=seed) for n, seed in seeds.items()})
 
     @property
     def weight(self) -> Tensor:
@@ -48,7 +48,7 @@ def adapted() -> nn.Module:
 def other_state(model: nn.Module) -> dict[str, Tensor]:
     """Other weights of the same shapes."""
     dice = torch.Generator().manual_seed(5)
-    return {n: one + 0.5 * torch.randn(one.shape, generator=dice) for n, one in model.state_dict().items()}
+    return {n: weight + 0.5 * torch.randn(weight.shape, generator=dice) for n, weight in model.state_dict().items()}
 
 
 def load(model: nn.Module) -> None:
@@ -61,13 +61,13 @@ def assign(model: nn.Module) -> None:
 
 def copy_into(model: nn.Module) -> None:
     with torch.no_grad():
-        for one in model.get_decoder().layers[0].parameters():
-            one.copy_(one + 0.5)
+        for parameter in model.get_decoder().layers[0].parameters():
+            parameter.copy_(parameter + 0.5)
 
 
 def write_data(model: nn.Module) -> None:
-    for one in model.get_decoder().layers[0].parameters():
-        one.data.add_(torch.randn(one.shape, generator=torch.Generator().manual_seed(1)))
+    for parameter in model.get_decoder().layers[0].parameters():
+        parameter.data.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
 
 
 def replace_data(model: nn.Module) -> None:
@@ -77,12 +77,12 @@ def replace_data(model: nn.Module) -> None:
 
 def step(model: nn.Module) -> None:
     weights = list(model.get_decoder().layers.parameters())
-    for one in weights:
-        one.requires_grad_(True)
-        one.grad = torch.ones_like(one)
+    for weight in weights:
+        weight.requires_grad_(True)
+        weight.grad = torch.ones_like(weight)
     torch.optim.SGD(weights, lr=0.3).step()
-    for one in weights:
-        one.requires_grad_(False).grad = None
+    for weight in weights:
+        weight.requires_grad_(False).grad = None
 
 
 def swap_module(model: nn.Module) -> None:
@@ -159,8 +159,8 @@ def test_the_pictures_of_a_turn_before_the_change_are_encoded_again() -> None:
     past = Past(chat.model)
     said = mmspec.generate(chat.model, past_key_values=past, **chat.turn(0, None), **GREEDY)
     with torch.no_grad():
-        for one in chat.model.model.multi_modal_projector.parameters():
-            one.mul_(-1.5)
+        for parameter in chat.model.model.multi_modal_projector.parameters():
+            parameter.mul_(-1.5)
     inputs = chat.turn(1, said)
     bare = {"input_ids": inputs["input_ids"]}  # pictures of earlier turns may still be left out
     out = mmspec.generate(chat.model, past_key_values=past, return_dict=True, **bare, **GREEDY)
@@ -175,8 +175,8 @@ def test_a_drafter_whose_weights_change_opens_anew(name: str) -> None:
     for number in range(3):
         if number == 1:
             with torch.no_grad():
-                for one in drafter.parameters():
-                    one.mul_(0.5)
+                for parameter in drafter.parameters():
+                    parameter.mul_(0.5)
         inputs = chat.turn(number, said)
         out = mmspec.generate(chat.model, drafter=drafter, past_key_values=past, **inputs, **GREEDY, return_dict=True)
         said = out.sequences
@@ -203,7 +203,7 @@ def test_a_session_on_the_shipped_model_matches_fresh_calls_after_a_weight_chang
     model, processor = mmspec.zoo.load("vlm")
     session = mmspec.Session(model, processor, **GREEDY)
     session.ask("Hello there.")
-    weights = {n: one * (1.3 if "layers" in n else 1) for n, one in model.state_dict().items()}
+    weights = {n: weight * (1.3 if "layers" in n else 1) for n, weight in model.state_dict().items()}
     model.load_state_dict(weights)
     session.add("And now?")
     inputs = session.inputs()

@@ -128,9 +128,9 @@ def test_without_an_inner_drafter_it_is_the_small_model_bit_for_bit(greedy: bool
     texts = [mmspec.generate(tiny("llama"), drafter=drafter, **options) for drafter in (small, cascade)]
     assert torch.equal(*texts) and small.passes == cascade.passes
     assert len(small.rounds) == len(cascade.rounds) > 3
-    for one, other in zip(small.rounds, cascade.rounds, strict=True):
-        assert torch.equal(one.draft.value, other.draft.value)
-        assert greedy or one.draft.tree.nodes == 1 or torch.equal(one.draft.law.scores, other.draft.law.scores)
+    for round_, other in zip(small.rounds, cascade.rounds, strict=True):
+        assert torch.equal(round_.draft.value, other.draft.value)
+        assert greedy or round_.draft.tree.nodes == 1 or torch.equal(round_.draft.law.scores, other.draft.law.scores)
 
 
 def from_scratch(model: torch.nn.Module, ids: list[int]) -> Tensor:

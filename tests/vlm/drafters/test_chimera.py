@@ -99,7 +99,7 @@ def test_a_head_reads_three_tokens_and_no_more() -> None:
         other = path.clone()
         other[:, place] = 0
         outputs.append(drafter.feature(2, states, other[:, -3:].flatten(1)[:, None]))
-    assert all(not torch.allclose(one, other) for n, one in enumerate(outputs) for other in outputs[:n])
+    assert all(not torch.allclose(output, other) for n, output in enumerate(outputs) for other in outputs[:n])
     new = Chimera(ChimeraConfig(HIDDEN, VOCAB, intermediate_size=48, num_attention_heads=4))
     assert not new.encoder(torch.randn(2, 3 * HIDDEN)).any()  # a new drafter starts as Medusa on the layer
 

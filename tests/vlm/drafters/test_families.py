@@ -24,7 +24,7 @@ def test_every_kind_is_registered() -> None:
 
 def test_every_published_kind_has_a_loader() -> None:
     assert set(published_kinds()) == KINDS - {"specvlm"} | {"eagle", "mtp"}
-    signs = [sign for one in methods("vlm", "drafter") for sign in one.facts.get("published_as", ())]
+    signs = [sign for method in methods("vlm", "drafter") for sign in method.facts.get("published_as", ())]
     assert len(signs) == len(set(signs)) == 36
     assert {published_kind({"architectures": [sign]}, None) for sign in signs} <= {None, *published_kinds()}
 

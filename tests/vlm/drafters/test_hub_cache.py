@@ -49,7 +49,7 @@ def said(model: torch.nn.Module) -> tuple[tuple, list[str]]:
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         offered = offered_drafters(model)
-    return offered, [str(one.message) for one in found if "drafter 'auto'" in str(one.message)]
+    return offered, [str(entry.message) for entry in found if "drafter 'auto'" in str(entry.message)]
 
 
 def write_eagle(folder: Path, **changed: int) -> None:
@@ -93,10 +93,10 @@ def test_the_fault_of_a_cached_drafter_is_reported_once(cache: Path, model: torc
     (folder / "model.safetensors").write_bytes(b"0" * 40)
     assert "may be cut off or a pickle" in said(model)[1][0] and said(model)[1] == []
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    (state,) = [one for one in drafter_states(TARGET, HIDDEN, VOCAB) if one.folder]
+    (state,) = [state for state in drafter_states(TARGET, HIDDEN, VOCAB) if state.folder]
     assert "pickles are never loaded" in state.reason
     (folder / "config.json").write_text("{")
-    (state,) = [one for one in drafter_states(TARGET, HIDDEN, VOCAB) if one.folder]
+    (state,) = [state for state in drafter_states(TARGET, HIDDEN, VOCAB) if state.folder]
     assert "expected JSON" in state.reason and str(state).startswith(f"{EAGLE} does not fit: ")
 
 

@@ -25,7 +25,7 @@ def test_every_row_is_well_formed() -> None:
 @pytest.mark.parametrize("name", ["Qwen/Qwen3-8B", "qwen/qwen3-8b", _CACHED, "/data/Qwen3-8B", "Qwen3-8B"])
 def test_a_target_is_found_by_id_cache_and_folder(name: str) -> None:
     found = published_for(name)
-    assert [one.repo for one in found] == [
+    assert [entry.repo for entry in found] == [
         "z-lab/Qwen3-8B-DFlash-b16",
         "RedHatAI/Qwen3-8B-speculator.eagle3",
         "AngelSlim/Qwen3-8B_eagle3",

@@ -145,9 +145,9 @@ def test_a_record_that_is_not_renormalised_is_noticed(monkeypatch: pytest.Monkey
     def with_rest(self: StoredLawTrees, laws: object, device: torch.device) -> Law:
         """The stored probabilities as they are, with the rest on tokens that are not stored."""
         law = record(self, laws, device)
-        rest = [[max(1 - sum(one.mass), 1e-9) for one in row] for row in laws]
-        other = [[next(t for t in range(8) if t not in one.ids) for one in row] for row in laws]
-        mass = torch.tensor([[(*one.mass, *[0.0] * (3 - len(one.mass))) for one in row] for row in laws])
+        rest = [[max(1 - sum(entry.mass), 1e-9) for entry in row] for row in laws]
+        other = [[next(t for t in range(8) if t not in entry.ids) for entry in row] for row in laws]
+        mass = torch.tensor([[(*entry.mass, *[0.0] * (3 - len(entry.mass))) for entry in row] for row in laws])
         return replace(
             law,
             scores=torch.cat([mass, torch.tensor(rest)[..., None]], -1).log(),

@@ -29,9 +29,9 @@ def test_every_example_is_in_one_split(files: tuple[Path, Path]) -> None:
     mixed, pictures, texts, held_out = (
         [part[i] for i in range(len(part))] for part in (data.mixed, data.pictures, data.texts, data.held_out)
     )
-    assert [bool(one.images) for one in held_out] == [True, True]
-    assert [bool(one.images) for one in pictures] == [True] and not any(one.images for one in texts)
-    assert {one.key for one in mixed} == {one.key for one in pictures + texts}
+    assert [bool(prompt.images) for prompt in held_out] == [True, True]
+    assert [bool(picture.images) for picture in pictures] == [True] and not any(text.images for text in texts)
+    assert {one.key for one in mixed} == {picture.key for picture in pictures + texts}
     keys = [one.key for one in mixed + held_out]
     assert len(set(keys)) == 10 and {"0", "text-0"} <= set(keys)
 

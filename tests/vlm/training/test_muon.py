@@ -55,22 +55,22 @@ def test_matrices_move_as_under_torchs_muon_and_the_rest_as_under_adamw() -> Non
     matrix = torch.optim.Muon(
         [other.hidden.weight], lr=LR * GAIN, weight_decay=0.05, adjust_lr_fn="match_rms_adamw", nesterov=True
     )
-    rest = [one for one in other.parameters() if one is not other.hidden.weight]
+    rest = [parameter for parameter in other.parameters() if parameter is not other.hidden.weight]
     tables, vectors = ([one for one in rest if (one.ndim > 1) == table] for table in (True, False))
     groups = [{"params": tables}, {"params": vectors, "weight_decay": 0.0}]
     adam = torch.optim.AdamW(groups, lr=LR, betas=schedule.betas, weight_decay=0.05)
     before = model.hidden.weight.detach().clone()
     for step in range(4):
         for loss, optimizers in ((loss_of(step)[0], (both,)), (other_loss(step)[0], (matrix, adam))):
-            for one in optimizers:
-                one.zero_grad()
+            for optimizer in optimizers:
+                optimizer.zero_grad()
             loss.backward()
-            for one in optimizers:
-                one.step()
+            for optimizer in optimizers:
+                optimizer.step()
     moved, wanted = model.hidden.weight.detach() - before, other.hidden.weight.detach() - before
     assert float((moved - wanted).norm() / wanted.norm()) < 0.03  # torch's products are bf16
-    for name, one in model.named_parameters():
-        torch.testing.assert_close(one, other.get_parameter(name), atol=5e-3, rtol=0)
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter, other.get_parameter(name), atol=5e-3, rtol=0)
     # none of it is AdamW's own step, whose matrices move elsewhere
     plain, plain_loss = _problem()
     adam = Schedule(10, LR, weight_decay=0.05).optimizer(plain)

@@ -21,15 +21,15 @@ HERE = torch.device("cpu")
 def test_a_mean_over_depths_weighs_every_place_alike() -> None:
     made = [prediction(5, seed=1, depth=0), prediction(3, seed=2, depth=1)]
     loss, _ = Objective(((2.0, forward_kl),), depths=2, decay=1.0, over_depths="mean").over(
-        [DepthPredictions.of(one) for one in made], HERE
+        [DepthPredictions.of(entry) for entry in made], HERE
     )
-    torch.testing.assert_close(loss, 2 * torch.cat([forward_kl.places(one) for one in made]).mean())
+    torch.testing.assert_close(loss, 2 * torch.cat([forward_kl.places(entry) for entry in made]).mean())
 
 
 def test_a_sum_over_depths_weighs_every_depth_by_its_decay() -> None:
     made = [prediction(5, seed=1, depth=0), prediction(3, seed=2, depth=1)]
     loss, _ = Objective(((1.0, forward_kl),), depths=2, decay=0.5).over(
-        [DepthPredictions.of(one) for one in made], HERE
+        [DepthPredictions.of(entry) for entry in made], HERE
     )
     torch.testing.assert_close(loss, forward_kl(made[0]) + 0.5 * forward_kl(made[1]))
 
@@ -42,8 +42,8 @@ def test_a_published_mean_has_the_gradients_of_one_depth(kind: str, depths: int)
     objective = published_recipe(kind, drafter).objective
     assert objective.depths == depths
     places = [
-        sum(weight * term.places(one.whole()) for weight, term in objective.terms)
-        for one in predictions(drafter, parts, teacher_batch, depths)
+        sum(weight * term.places(prediction.whole()) for weight, term in objective.terms)
+        for prediction in predictions(drafter, parts, teacher_batch, depths)
     ]
     expected = torch.autograd.grad(torch.cat(places).mean(), drafter.fc.weight)[0]
     found = torch.autograd.grad(objective(drafter, parts, teacher_batch)[0], drafter.fc.weight)[0]
@@ -52,7 +52,11 @@ def test_a_published_mean_has_the_gradients_of_one_depth(kind: str, depths: int)
 
 def test_other_published_recipes_sum_as_their_code_does() -> None:
     objectives = {name: recipe.objective for name, recipe in published_recipes().items()}
-    means = {name for name, one in objectives.items() if isinstance(one, Objective) and one.over_depths == "mean"}
+    means = {
+        name
+        for name, objective in objectives.items()
+        if isinstance(objective, Objective) and objective.over_depths == "mean"
+    }
     assert means == {"vispec", "flash"}
 
 

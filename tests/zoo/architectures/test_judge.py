@@ -18,7 +18,7 @@ def test_readings_of_one_object_count_once(monkeypatch: pytest.MonkeyPatch) -> N
     reader = DetectorNetwork()
     monkeypatch.setattr(reader, "forward", lambda pixels: logits)
     (found,) = ObjectDetector(reader).read([Image.new("RGB", (64, 64))])
-    assert [(one.row, one.column) for one in found] == [(2, 2), (2, 6)]
+    assert [(entry.row, entry.column) for entry in found] == [(2, 2), (2, 6)]
 
 
 def test_agreement_counts_each_found_object_once(monkeypatch: pytest.MonkeyPatch) -> None:

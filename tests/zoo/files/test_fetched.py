@@ -239,9 +239,9 @@ def test_a_drafter_that_ships_for_it_drafts_for_auto(
     monkeypatch.setattr(registry, "WEIGHTS", tmp_path / "weights")
     (tmp_path / "weights" / "tiny_eagle3").mkdir(parents=True)
     monkeypatch.setattr("mmspec.vlm.drafters.checkpoints.load_drafter", lambda folder: make("eagle3"))
-    assert [type(one).__name__ for one in offered_drafters(mmspec.zoo.load("tiny")[0])] == ["PromptLookup"]
+    assert [type(drafter).__name__ for drafter in offered_drafters(mmspec.zoo.load("tiny")[0])] == ["PromptLookup"]
     (tmp_path / "weights" / "tiny_eagle3" / "model.safetensors").touch()
-    offered = [type(one).__name__ for one in offered_drafters(mmspec.zoo.load("tiny")[0])]
+    offered = [type(drafter).__name__ for drafter in offered_drafters(mmspec.zoo.load("tiny")[0])]
     assert offered == ["PromptLookup", "Eagle3", "Merged"]
 
 

@@ -132,7 +132,7 @@ def test_a_row_is_all_that_names_lists_and_loads_a_model(tmp_path: Path, monkeyp
     save_sized(network, network.size, tmp_path / "weights" / "toy_judge")
     assert "toy/judge" in mmspec.zoo.names() and isinstance(mmspec.zoo.load("toy/judge"), ObjectDetector)
     CliRunner().invoke(app, ["zoo", "list", "--json", str(tmp_path / "list.json")])
-    listed = {one["name"]: one["what"] for one in json.loads((tmp_path / "list.json").read_text())}
+    listed = {load["name"]: load["what"] for load in json.loads((tmp_path / "list.json").read_text())}
     assert listed["toy/judge"] == "a toy"
 
 

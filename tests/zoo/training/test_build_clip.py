@@ -32,7 +32,7 @@ def test_clip_trains_and_its_files_load(tmp_path: Path) -> None:
     arrays = image_arrays(pictures)
     features = clip.encode_images(torch.from_numpy(arrays))
     torch.testing.assert_close(features.norm(dim=-1), torch.ones(3))
-    torch.testing.assert_close(clip.encode_images([Image.fromarray(one) for one in arrays]), features)
+    torch.testing.assert_close(clip.encode_images([Image.fromarray(array) for array in arrays]), features)
     prompts = [image_prompt(picture, 0) for picture in pictures]
     paired = (features * clip.encode_texts(prompts)).sum(-1)
     torch.testing.assert_close(clip.score(torch.from_numpy(arrays), prompts), paired)

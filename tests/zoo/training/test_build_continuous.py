@@ -66,11 +66,11 @@ def test_the_masked_model_trains_and_draws_classes_and_prompts(
     assert card == json.loads((weights / "mar" / "card.json").read_text())
     assert {"classes_recognised", "prompts_recognised_real"} <= card["evaluation"].keys()
     pipe = zoo.load("mar")
-    assert card["parameters"] == sum(one.numel() for one in pipe.model.transformer.parameters())
+    assert card["parameters"] == sum(parameter.numel() for parameter in pipe.model.transformer.parameters())
     assert sorted(path.name for path in (tmp_path / "latents").iterdir()) == ["classes", "prompts"]
     for prompts in ([3, -1], ["a red star", "a blue ring at the top"]):
         out = pipe(prompts, seed=0, num_iter=2)
-        assert [one.size for one in out.images] == [(64, 64)] * 2 and not out.errors
+        assert [image.size for image in out.images] == [(64, 64)] * 2 and not out.errors
     assert pipe.model.transformer.mask_token.dtype == torch.float32
 
 
@@ -81,7 +81,7 @@ def test_the_causal_model_trains_and_draws_classes(
     card = build_car.build(weights / "car", tmp_path, weights / "kl", judge, CAR, measured=2)
     assert card == json.loads((weights / "car" / "card.json").read_text())
     out = zoo.load("car")([3, -1], seed=0)
-    assert [one.size for one in out.images] == [(64, 64)] * 2 and not out.errors
+    assert [image.size for image in out.images] == [(64, 64)] * 2 and not out.errors
 
 
 def test_a_stopped_run_goes_on_as_if_nothing_had_been(tmp_path: Path) -> None:
@@ -123,10 +123,13 @@ def test_recipes_fit_each_other_and_hold_out_the_evaluation_data() -> None:
     for recipe in recipes:
         with torch.device("meta"):
             kind = build_mar.MAR if "mar" in recipe.name else build_car.CausalTransformer
-            sizes[recipe.name] = sum(one.numel() for one in kind(recipe.config).parameters())
+            sizes[recipe.name] = sum(parameter.numel() for parameter in kind(recipe.config).parameters())
         assert recipe.config.tokens == 64
     assert sizes["mar"] > 3.5e6 and all(sizes[name] > 4 * sizes[f"{name}/draft"] for name in ("mar", "car"))
-    assert sum(sizes.values()) * 2 + sum(one.numel() for one in new_autoencoder(kl_config()).parameters()) * 2 < 16e6
+    assert (
+        sum(sizes.values()) * 2 + sum(parameter.numel() for parameter in new_autoencoder(kl_config()).parameters()) * 2
+        < 16e6
+    )
     ends = [first + recipes[0].pictures for first in FIRST_SEED.values()]
     assert ends[0] < FIRST_SEED["prompts"] and ends[1] < HELD_OUT
     for wrong in ({"steps": 0}, {"pictures": 1}, {"drop": 1.0}, {"again": 18_000}):
@@ -138,7 +141,7 @@ def test_every_batch_of_a_set_is_used_once_for_any_order_of_the_sets() -> None:
     for again in (0, 7, 8):
         turns = [build_mar.turn(step, again) for step in range(40)]
         for kind in build_mar.KINDS:
-            numbers = [number for one, number in turns if one == kind]
+            numbers = [number for turn, number in turns if turn == kind]
             assert numbers == list(range(len(numbers)))
         assert sum(kind == "classes" for kind, _ in turns[8:]) == {0: 16, 7: 24, 8: 24}[again]
 

@@ -54,7 +54,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
 
 @pytest.mark.whole
 def test_the_processor_lays_pictures_out_as_training_does() -> None:
-    pictures = [one for seed in range(6) for one in hybrid_row(seed).pictures]
+    pictures = [picture for seed in range(6) for picture in hybrid_row(seed).pictures]
     inputs = encode(processor(), [Example("a", "Hi", tuple(map(Image.fromarray, pictures)))])
     torch.testing.assert_close(inputs["pixel_values"], patches(np.stack(pictures)), atol=1e-6, rtol=0)
     assert torch.equal(inputs["image_grid_thw"], grids(len(pictures)))
@@ -169,11 +169,11 @@ def test_the_merger_speaks_the_words_of_the_text_model_all_properties_alike() ->
 def test_the_tower_is_frozen_and_its_merger_learns(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = new_model(processor().tokenizer, TINY)
-    before = {name: one.detach().clone() for name, one in model.model.visual.named_parameters()}
+    before = {name: parameter.detach().clone() for name, parameter in model.model.visual.named_parameters()}
     recipe = HybridRecipe(TINY, steps=2, batch=2)
     build_hybrid.train_hybrid(model, HybridEncoder(processor().tokenizer), recipe, tmp_path)
-    for name, one in model.model.visual.named_parameters():
-        assert torch.equal(one, before[name]) != name.startswith("merger."), name
+    for name, parameter in model.model.visual.named_parameters():
+        assert torch.equal(parameter, before[name]) != name.startswith("merger."), name
 
 
 def test_the_shipped_size_is_three_megabytes_at_most() -> None:

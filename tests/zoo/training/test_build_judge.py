@@ -30,5 +30,5 @@ def test_the_judge_trains_and_its_files_load(tmp_path: Path) -> None:
     assert card["parameters"] <= 150_000 and 0 <= card["evaluation"]["objects_right"] <= 1
     judge = read("image_judge", tmp_path)
     arrays = image_arrays(sample_image_scenes(0, 3))
-    images = [Image.fromarray(one) for one in arrays]
+    images = [Image.fromarray(array) for array in arrays]
     assert judge.read(images) == judge.read(torch.from_numpy(arrays))

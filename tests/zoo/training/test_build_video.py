@@ -205,9 +205,9 @@ def test_noise_places_objects_where_scenes_begin_and_is_white_elsewhere() -> Non
         coupled_noise(members, torch.Size((2, 8, 12, 8, 8)), torch.Generator().manual_seed(seed)) for seed in (0, 1)
     ]
     same = (drawn[0] == drawn[1]).flatten(3).all(3)  # [B, C, F]
-    for row, one in enumerate(members):
+    for row, member in enumerate(members):
         wanted = torch.zeros(8, 12, dtype=torch.bool)
-        for block, scene in one.scenes:
+        for block, scene in member.scenes:
             for mover in scene.movers:
                 wanted[channel_of(mover, 8), 3 * block : 3 * block + 3] = True
         assert torch.equal(same[row], wanted)
@@ -271,13 +271,13 @@ def test_recipes_fit_the_size_limits_and_hold_out_the_evaluation_data() -> None:
     target, draft = build_target.target_recipe(), build_draft.draft_recipe()
     for recipe in (target, draft):
         with torch.device("meta"):
-            sizes[recipe.name] = sum(one.numel() for one in CausalWan(recipe.config).parameters())
+            sizes[recipe.name] = sum(parameter.numel() for parameter in CausalWan(recipe.config).parameters())
     ends = [SEEDS[kind] + 2 * count for kind, count in target.clips]
     frames = [reward_frames.FIRST_SEED, reward_frames.FIRST_SEED + RewardRecipe().members]
     films = [build_draft.FIRST_SEED, build_draft.FIRST_SEED + 2 * draft.members]
     assert sorted([*ends, *films, *frames]) == [*ends, *films, *frames] and frames[-1] + (1 << 24) < EVAL_START
-    sizes["vae"] = sum(one.numel() for one in new_model(VideoVaeRecipe()).parameters())
-    sizes["reward"] = sum(one.numel() for one in FrameReward().parameters())
+    sizes["vae"] = sum(parameter.numel() for parameter in new_model(VideoVaeRecipe()).parameters())
+    sizes["reward"] = sum(parameter.numel() for parameter in FrameReward().parameters())
     encoder = 1.01e6  # bytes of the caption encoder
     assert sizes["video"] > 3.5e6 and sizes["video"] > 4 * sizes["video/draft"]
     assert 2 * sum(sizes.values()) + encoder < 12.2e6

@@ -34,9 +34,9 @@ def counted(one: TrainingClip, kind: Kind, side: int = 8) -> tuple[np.ndarray, n
 @pytest.mark.parametrize("kind", ["whole", "starts", "cuts"])
 def test_objects_are_where_they_are_drawn(kind: Kind) -> None:
     members = [training_clip(kind, index, 8) for index in range(12)]
-    assert {len(one.scenes[0][1].movers) for one in members} == {1, 2}
+    assert {len(member.scenes[0][1].movers) for member in members} == {1, 2}
     found = object_coverage(members, kind).numpy()
-    np.testing.assert_allclose(found, np.stack([counted(one, kind)[0].sum(0) for one in members]), atol=1e-6)
+    np.testing.assert_allclose(found, np.stack([counted(member, kind)[0].sum(0) for member in members]), atol=1e-6)
     assert 0.05 < found.mean() < 0.3 and found.max() == 1
 
 
@@ -45,8 +45,8 @@ def test_squares_are_held_by_the_object_that_fills_most_of_them(kind: Kind) -> N
     members = [training_clip(kind, index, 8) for index in range(12)]
     looks, headings = object_labels(members, kind, 2)
     assert looks.shape == headings.shape == (12, PLAN.start(blocks_of(kind)), 4, 4)
-    for row, one in enumerate(members):
-        shares, own, ways = counted(one, kind, 4)
+    for row, member in enumerate(members):
+        shares, own, ways = counted(member, kind, 4)
         there = shares.max(0) >= 0.25
         which, frame = shares.argmax(0), np.arange(shares.shape[1])[:, None, None]
         np.testing.assert_array_equal(looks[row].numpy(), np.where(there, own[which], IGNORED_LABEL))

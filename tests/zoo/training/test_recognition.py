@@ -29,10 +29,12 @@ def test_the_right_objects_are_recognised_and_others_are_not(judge: ObjectDetect
 
     found = class_recognition(right, judge, count=70, batch=32)
     assert found["recognised"] > 0.9 and found["recognised_real"] > 0.9 and len(set(seeds)) == 70
-    wrong = class_recognition(lambda labels, given: [drawn((one + 9) % CLASSES, 0) for one in labels], judge, count=32)
+    wrong = class_recognition(
+        lambda labels, given: [drawn((label + 9) % CLASSES, 0) for label in labels], judge, count=32
+    )
     assert wrong["recognised"] < 0.1 and wrong["recognised_real"] > 0.9
     half = class_recognition(
-        lambda labels, given: [drawn(one if one % 2 else one ^ 8, 0) for one in labels], judge, count=64
+        lambda labels, given: [drawn(label if label % 2 else label ^ 8, 0) for label in labels], judge, count=64
     )
     assert 0.4 < half["recognised"] < 0.6
 

@@ -44,7 +44,7 @@ def test_differences_in_space_count_too() -> None:
 
 def test_objects_are_marked_in_clips_that_begin_later_and_cut() -> None:
     scene, other = (
-        next(one for one in map(sample_video_scene, range(seed, seed + 50)) if len(one.movers) == 1)
+        next(entry for entry in map(sample_video_scene, range(seed, seed + 50)) if len(entry.movers) == 1)
         for seed in (0, 100)
     )
     clip = Clip(scene, first=3, then=other, cut=4)

@@ -48,8 +48,8 @@ def test_the_page_says_the_text_and_can_be_read_from_its_pixels() -> None:
 
 
 def test_no_two_letters_look_alike() -> None:
-    for one, two in combinations(" " + LETTERS, 2):
-        assert (letter_mask(one) != letter_mask(two)).sum() >= 2, (one, two)
+    for combination, two in combinations(" " + LETTERS, 2):
+        assert (letter_mask(combination) != letter_mask(two)).sum() >= 2, (combination, two)
     with pytest.raises(ValueError, match="expected one of"):
         letter_mask("ß")
 

@@ -12,11 +12,11 @@ from mmspec.zoo.world.instructions import INSTRUCTION_KINDS, instruction
 def test_an_instruction_is_a_function_of_its_seed(kind: str) -> None:
     made = [instruction(seed, kind) for seed in range(40)]
     assert made == [instruction(seed, kind) for seed in range(40)]
-    assert all(one.kind == kind and one.text.strip() for one in made)
-    assert len({(one.text, one.history) for one in made}) > 12
-    assert all(bool(one.history) == (kind == "second_turn") for one in made)
-    assert all([role for role, _ in one.history] == ["user", "assistant"] for one in made if one.history)
-    assert not any("{n}" in one.text or ("{}" in one.text and "```" not in one.text) for one in made)
+    assert all(entry.kind == kind and entry.text.strip() for entry in made)
+    assert len({(entry.text, entry.history) for entry in made}) > 12
+    assert all(bool(entry.history) == (kind == "second_turn") for entry in made)
+    assert all([role for role, _ in entry.history] == ["user", "assistant"] for entry in made if entry.history)
+    assert not any("{n}" in entry.text or ("{}" in entry.text and "```" not in entry.text) for entry in made)
 
 
 def test_every_kind_is_drawn() -> None:
@@ -26,8 +26,8 @@ def test_every_kind_is_drawn() -> None:
 def test_requests_are_distinct_and_sorted_within_windows() -> None:
     requests = InstructionRequests(700)
     made = [requests[i] for i in range(len(requests))]
-    assert len({(one.text, one.history) for one in made}) == len({one.key for one in made}) == 700
-    sizes = [len(one.text) + sum(len(text) for _, text in one.history) for one in made]
+    assert len({(entry.text, entry.history) for entry in made}) == len({entry.key for entry in made}) == 700
+    sizes = [len(entry.text) + sum(len(text) for _, text in entry.history) for entry in made]
     assert sizes[:512] == sorted(sizes[:512]) and sizes[512:] == sorted(sizes[512:]) and sizes != sorted(sizes)
 
 

@@ -34,7 +34,7 @@ def test_another_shape_and_another_color_are_distinguished() -> None:
 
 
 def test_half_of_the_objects_counts_half_and_no_objects_are_refused() -> None:
-    scene = next(one for one in SCENES if len(one.movers) == 2)
+    scene = next(scene for scene in SCENES if len(scene.movers) == 2)
     shown = render_frames(replace(scene, movers=scene.movers[:1]), 3)
     both, one = likeness(shown, scene.movers), likeness(shown, scene.movers[:1])
     np.testing.assert_allclose(both, one / 2)

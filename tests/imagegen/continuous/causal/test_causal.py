@@ -73,8 +73,8 @@ def most_apart(seed: int, **how) -> float:
 def near_model(length: int) -> SmallCausal:
     """A drafter about half of whose tokens stand."""
     near, other = model(ONE), model(ONE, seed=7)
-    for one, two in zip(near.parameters(), other.parameters(), strict=True):
-        one.lerp_(two, 0.2)
+    for parameter, two in zip(near.parameters(), other.parameters(), strict=True):
+        parameter.lerp_(two, 0.2)
     return SmallCausal(near, length)
 
 

@@ -132,15 +132,15 @@ def test_the_loss_in_chunks_is_that_of_whole_blocks(kind: str, name: str, monkey
     monkeypatch.setattr(chunked_losses, "CHUNK_SCORES", 5 * VOCAB)
     part, same, found = loss_of(drafter, objective, batch)
     torch.testing.assert_close(part, whole, atol=1e-6, rtol=1e-5)
-    for one, two in zip(gradients, found, strict=True):
-        torch.testing.assert_close(two, one, atol=1e-6, rtol=1e-5)
+    for gradient, two in zip(gradients, found, strict=True):
+        torch.testing.assert_close(two, gradient, atol=1e-6, rtol=1e-5)
     assert same == notes and 0 < len(found)
     written = dense(drafter, objective, batch)
     torch.testing.assert_close(written.detach(), whole, atol=1e-5, rtol=1e-5)
     drafter.zero_grad()
     written.backward()
-    for one, two in zip(gradients, [w.grad for w in drafter.parameters() if w.grad is not None], strict=True):
-        torch.testing.assert_close(two, one, atol=1e-5, rtol=1e-4)
+    for gradient, two in zip(gradients, [w.grad for w in drafter.parameters() if w.grad is not None], strict=True):
+        torch.testing.assert_close(two, gradient, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS)

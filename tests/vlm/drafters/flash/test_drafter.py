@@ -162,9 +162,9 @@ def test_a_dynamic_tree_scores_its_nodes_like_chains() -> None:
     line = Watched(make("flash").with_block(2).with_shape(DynamicTree(nodes=5, depth=5, width=1)))
     for watched in (chain, line):
         mmspec.generate(tiny("llava"), drafter=watched, max_new_tokens=12, do_sample=False, **inputs)
-    for one, other in zip(chain.rounds, line.rounds, strict=True):
-        count = min(one.draft.value.shape[1], other.draft.value.shape[1])
-        assert torch.equal(one.draft.value[:, :count], other.draft.value[:, :count])
+    for round_, other in zip(chain.rounds, line.rounds, strict=True):
+        count = min(round_.draft.value.shape[1], other.draft.value.shape[1])
+        assert torch.equal(round_.draft.value[:, :count], other.draft.value[:, :count])
 
 
 @pytest.mark.parametrize("shape", ("static", "chain"))

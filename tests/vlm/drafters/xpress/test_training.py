@@ -57,9 +57,10 @@ def test_lessons_are_the_text_three_rounds_of_own_guesses_and_the_block_alone() 
     batch, anchor = taught(drafter, rows=1), torch.tensor([[8, 12]])
     lessons = predict_lessons(drafter, parts, batch, anchor, anchor > 0)
     assert [weight for weight, _ in lessons] == pytest.approx([1.0, 0.1, 0.1, 0.1, 0.6])
-    assert all(bool(one.counts.all()) for _, one in lessons)
+    assert all(bool(lesson.counts.all()) for _, lesson in lessons)
     text, *rounds, plain = (
-        torch.zeros(2, 4, VOCAB).index_put(one.place, one.predict(torch.arange(8)).student) for _, one in lessons
+        torch.zeros(2, 4, VOCAB).index_put(lesson.place, lesson.predict(torch.arange(8)).student)
+        for _, lesson in lessons
     )
     place = anchor[0, :, None] + torch.arange(4)  # the tokens before the levels
     blocks_ = AnchoredBlocks(batch.ids, anchor, torch.arange(24)[None], torch.zeros(1, 24, dtype=torch.long))
