@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 from warnings import warn
 
@@ -44,9 +44,6 @@ class RequestMemory:
     def total(self) -> int:
         """The peak: activations, scores and copied keys are not alive at the same time."""
         return self.cache + self.prompt + self.drafter + max(self.mask + self.forward, self.scores, self.copied)
-
-    def by_part(self) -> str:
-        return ", ".join(f"{part.name} {in_units(getattr(self, part.name))}" for part in fields(self))
 
 
 def request_memory(

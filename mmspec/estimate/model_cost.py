@@ -67,10 +67,6 @@ class ModelCost:
         """Return the bytes of the cache of a request with `tokens` tokens; recurrent states are float32."""
         return self.branches * (tokens * self.kept * BYTES[dtype] + 4 * self.states)
 
-    def active_parameters(self, rows: float = 1) -> float:
-        """Return the elements of the weights that a pass over `rows` tokens reads, head included."""
-        return self.pass_work(rows, 0, "float32").weight_bytes(1)
-
     def pass_work(self, rows: float, context: float, dtype: str, *, batch: int = 1, heads: float | None = None) -> Work:
         """Return the work of a pass over `rows` tokens of each request behind `context` tokens in the cache. `dtype` is
         that of cache and activations; `heads` the tokens of a request whose logits are computed, None for all."""

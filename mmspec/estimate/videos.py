@@ -31,10 +31,6 @@ class BlockModel:
         width = values["num_attention_heads"] * values["attention_head_dim"]
         return cls(width, values["ffn_dim"], values["num_layers"], values["in_channels"], tuple(values["patch_size"]))
 
-    @property
-    def layer_weights(self) -> int:
-        return self.layers * (8 * self.width**2 + 2 * self.width * self.feed_forward)
-
     def tokens(self, frames: int, height: int, width: int) -> int:
         return (frames // self.patch[0]) * (height // self.patch[1]) * (width // self.patch[2])
 

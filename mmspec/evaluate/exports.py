@@ -99,7 +99,7 @@ def export_run(kind: str, records: Records, folder: Path) -> str:
             f"--export: expected a run that has made a {shows}, got none in {str(records.folder)!r}, run a model of them"
         )
     for cell, samples in cells.items():
-        ordered = sorted(samples, key=lambda one: (one["order"], one["sample"]))
+        ordered = sorted(samples, key=lambda sample: (sample["order"], sample["sample"]))
         write(records.folder, ordered, folder / f"{ordered[0]['of']['model'].replace('/', '-')}-{cell}")
     count = sum(map(len, cells.values()))
     return f"{folder}: {count} samples of {len(cells)} cells as {kind} reads them"

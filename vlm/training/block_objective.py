@@ -148,13 +148,6 @@ class BlockPredictions:
         return values
 
 
-def predict_blocks(
-    drafter: BlockDrafter, parts: object, batch: VlmTeacherBatch, anchor: Tensor, drawn: Tensor
-) -> BlockPredictions:
-    """Return the predictions of `predict_lessons` along the texts."""
-    return predict_lessons(drafter, parts, batch, anchor, drawn)[0][1]
-
-
 def predict_lessons(
     drafter: BlockDrafter, parts: object, batch: VlmTeacherBatch, anchor: Tensor, drawn: Tensor
 ) -> list[tuple[float, BlockPredictions]]:

@@ -49,10 +49,6 @@ class Relaxation:
             )
 
 
-def published_relaxation() -> Relaxation:
-    return Relaxation(42.0, "published")
-
-
 def log_scale(law: Gaussian, temperature: float) -> Tensor:
     """Return float64 [..., d], the log of the standard deviation, temperature included."""
     if not temperature > 0:

@@ -75,7 +75,7 @@ def differences(
                     for row, (x, y) in rows
                     if x != y
                 ]
-                first_differences.append(max(parted, key=lambda one: one.margin))
+                first_differences.append(max(parted, key=lambda difference: difference.margin))
     return first_differences
 
 

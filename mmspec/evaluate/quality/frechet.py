@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -32,17 +32,6 @@ class Moments:
             raise ValueError("features: expected finite numbers, got NaN or Inf; look at the images they are from")
         mean = rows.mean(0) if len(rows) else np.zeros(rows.shape[1])
         return cls(len(rows), mean, (rows - mean).T @ (rows - mean))
-
-    @classmethod
-    def of_parts(cls, parts: Iterable[Features]) -> Self:
-        """Return the moments of rows in parts, which are never all in memory."""
-        total = None
-        for part in parts:
-            own = cls.of(part)
-            total = own if total is None else total + own
-        if total is None:
-            raise ValueError("features: expected at least one part, got none; pass some")
-        return total
 
     def __add__(self, other: Moments) -> Moments:
         if self.dim != other.dim:

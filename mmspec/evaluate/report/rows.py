@@ -60,7 +60,7 @@ def tables(records: Records) -> list[Table]:
     for cell, samples in cells.items():
         shared = {name: value for name, value in samples[0]["of"].items() if name not in ("decoding", "rule")}
         table = grouped.setdefault(json.dumps(shared, sort_keys=True), Table(shared, {}))
-        table.cells[cell] = sorted(samples, key=lambda one: (one["prompt"], one["digest"], one["sample"]))
+        table.cells[cell] = sorted(samples, key=lambda sample: (sample["prompt"], sample["digest"], sample["sample"]))
     for table in grouped.values():
         order = sorted(table.cells, key=lambda cell: _cell_order(table.cells[cell][0]))
         for cell in order:

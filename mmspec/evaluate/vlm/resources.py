@@ -133,11 +133,6 @@ class VlmResources(Resources):
     zoo: str = "vlm"  # its name in the zoo, whose drafters fit; "" for other models
 
     @property
-    def is_zoo(self) -> bool:
-        """Return whether it is the zoo's VLM, the target of most of the zoo's drafters."""
-        return self.zoo == "vlm"
-
-    @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """Return the tokenizer; for a text-only model it is the processor itself."""
         return getattr(self.processor, "tokenizer", self.processor)

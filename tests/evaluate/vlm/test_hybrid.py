@@ -60,7 +60,7 @@ def test_drafters_of_one_target_are_not_offered_for_another_target(monkeypatch: 
     assert not {"hybrid-dflash", "hybrid-mtp"} & set(drafter_names())
     assert short_name("vlm/hybrid/mtp") == "hybrid-mtp"
     resources = zoo_resources("vlm/hybrid")
-    assert not resources.is_zoo and resources.drafter("vlm/hybrid/mtp") is tiny_hybrid()["vlm/hybrid/mtp"]
+    assert resources.drafter("vlm/hybrid/mtp") is tiny_hybrid()["vlm/hybrid/mtp"]
     with pytest.raises(ValueError, match="which 'vlm/eagle' was trained for"):
         resources.drafter("eagle")
     with pytest.raises(ValueError, match="expected one of ar, hf"):

@@ -14,7 +14,6 @@ from mmspec.imagegen.continuous.cspd.acceptance import (
     log_density,
     log_ratio,
     log_residual,
-    published_relaxation,
     residual_sample,
 )
 from mmspec.imagegen.continuous.head_sampling.head import Gaussian, Trajectory
@@ -23,6 +22,8 @@ from tests.parity import case
 
 CASE = "continuous_video/d0_cspd_acceptance"
 SCENARIOS = ("t42_realistic", "t42_small_gap", "t1_small_gap", "t1_moderate", "t1_far", "t1_nearly_equal")
+
+PUBLISHED = Relaxation(42.0, "published")
 
 
 def walks(public: dict[str, Tensor], scenario: str) -> tuple[Trajectory, Trajectory]:
@@ -78,13 +79,13 @@ def test_the_same_draws_give_the_public_tokens_but_for_its_slips(scenario: str) 
     noise, u = public[f"{scenario}.residual_randn"], public[f"{scenario}.residual_u"]
     kept, expected = public[f"{scenario}.accept"], public[f"{scenario}.out"]
     proposal = target.last.mean + target.last.log_scale.exp() * noise
-    passed = u.double().log() < log_residual(proposal, draft, target, published_relaxation())
+    passed = u.double().log() < log_residual(proposal, draft, target, PUBLISHED)
     last = len(u) - 1 - passed.flip(0).int().argmax(0)
     latest = torch.where(passed.any(0)[:, None], proposal[last, torch.arange(len(last))], 0.0)
     torch.testing.assert_close(
         torch.where(kept[:, None], public[f"{scenario}.x"], latest), expected, atol=1e-5, rtol=1e-5
     )
-    value, tries = residual_sample(draft, target, noise, u, published_relaxation())
+    value, tries = residual_sample(draft, target, noise, u, PUBLISHED)
     once = passed.sum(0) == 1
     torch.testing.assert_close(value[once & ~kept], expected[once & ~kept], atol=1e-5, rtol=1e-5)
     assert torch.equal(tries > 0, passed.any(0))
@@ -115,7 +116,7 @@ def test_the_ratio_of_shared_noise_is_the_ratio_of_the_trajectories_densities() 
         densities.append(phi(state, 0.0, scale[0]) * phi(x, walk.last.mean, scale[1]))
     wanted = densities[1] / densities[0]
     assert abs(log_ratio(x, draft, target, Relaxation(1.0)).exp() / wanted - 1).max() < 1e-12
-    assert abs(log_ratio(x, draft, target, published_relaxation()).exp() / wanted - 1).min() > 0.1
+    assert abs(log_ratio(x, draft, target, PUBLISHED).exp() / wanted - 1).min() > 0.1
 
 
 def emitted_error(relaxation: Relaxation, last: tuple[float, float]) -> float:
@@ -138,7 +139,7 @@ def test_an_exact_relaxation_keeps_the_targets_distribution_with_a_drawn_last_st
         Relaxation(1.0, "derived"),
         Relaxation(1.0, "published"),
         Relaxation(2.0, "none"),
-        published_relaxation(),
+        PUBLISHED,
     ):
         assert emitted_error(relaxed, last) > 1e-2
 
@@ -182,13 +183,13 @@ def test_rows_of_a_batch_do_not_touch_each_other_and_shapes_may_have_more_axes()
     mean = torch.randn(2, 3, 4)
     one, other = (Trajectory(m, Gaussian(m, m.sin()), m, m.sum(-1)) for m in (mean, mean + 0.3))
     x = torch.randn(2, 3, 4)
-    whole = log_ratio(x, one, other, published_relaxation())
+    whole = log_ratio(x, one, other, PUBLISHED)
     flat = [
         Trajectory(t.value[1], Gaussian(t.last.mean[1], t.last.log_scale[1]), t.state[1], t.log_det[1])
         for t in (one, other)
     ]
-    assert whole.shape == (2, 3) and torch.equal(log_ratio(x[1], *flat, published_relaxation()), whole[1])
-    value, tries = residual_sample(one, other, torch.randn(5, 2, 3, 4), torch.rand(5, 2, 3), published_relaxation())
+    assert whole.shape == (2, 3) and torch.equal(log_ratio(x[1], *flat, PUBLISHED), whole[1])
+    value, tries = residual_sample(one, other, torch.randn(5, 2, 3, 4), torch.rand(5, 2, 3), PUBLISHED)
     assert value.shape == (2, 3, 4) and tries.shape == (2, 3) and value.dtype == torch.float32
 
 
@@ -220,4 +221,3 @@ def test_wrong_settings_are_refused() -> None:
     draft, target = pair(0.0, 1.0)
     with pytest.raises(ValueError, match="temperature: expected a number above 0, got 0"):
         log_density(draft.value, draft.last, 0.0)
-    assert published_relaxation() == Relaxation(42.0, "published")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmspec.imagegen.continuous.cspd import rules
-from mmspec.imagegen.continuous.cspd.acceptance import Relaxation, published_relaxation
+from mmspec.imagegen.continuous.cspd.acceptance import Relaxation
 from mmspec.imagegen.continuous.cspd.drafter import CSpD
 from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
 from mmspec.imagegen.continuous.mar.pipeline import MARPipeline
@@ -17,6 +17,8 @@ from mmspec.imagegen.continuous.schedules.step_annealing import Annealing
 from tests.imagegen.continuous.tiny import SIZES, redrawn, transformer
 
 LABELS, SEEDS = [1, 4, 0], [5, 6, 7]
+
+PUBLISHED = Relaxation(42.0, "published")
 
 
 def pipeline(seed: int = 0, blur: float = 0.0) -> MARPipeline:
@@ -111,7 +113,7 @@ def test_an_accepted_window_is_committed_whole(window: str, all_stand: None) -> 
 
 
 def test_the_public_codes_setting_decodes() -> None:
-    out = run(pipeline(), CSpD(other(), gamma=4, relaxation=published_relaxation(), prefill=0.15))
+    out = run(pipeline(), CSpD(other(), gamma=4, relaxation=PUBLISHED, prefill=0.15))
     assert out.tokens.isfinite().all() and out.stats.emitted == [16] * 3 and out.stats.drafter == "cspd patch 4"
 
 

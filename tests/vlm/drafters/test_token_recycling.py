@@ -8,7 +8,7 @@ import torch
 import mmspec
 from mmspec.core.drafting.shapes import likeliest_tree
 from mmspec.core.tree import static_tree
-from mmspec.vlm.drafters.token_recycling import RecyclingTable, TokenRecycling, paper_template, small_template
+from mmspec.vlm.drafters.token_recycling import HIT_RATES, RecyclingTable, TokenRecycling, small_template
 from tests.vlm.drafters.watched import Watched
 from tests.vlm.tiny import prompt, tiny
 
@@ -20,7 +20,7 @@ def run(kind: str, drafter: object, tokens: int = 30, **inputs):
 
 
 def test_templates_have_their_sizes_and_every_prefix_keeps_ranks_and_depths() -> None:
-    for template, nodes, depth in ((small_template(), 24, 5), (paper_template(), 80, 6)):
+    for template, nodes, depth in ((small_template(), 24, 5), (likeliest_tree(80, 6, HIT_RATES), 80, 6)):
         whole = static_tree(template)
         assert (whole.nodes, whole.max_depth) == (nodes, depth) and whole.max_rank < 8
         for count in range(1, nodes):

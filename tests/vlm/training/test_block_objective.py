@@ -20,7 +20,7 @@ from mmspec.vlm.training.block_objective import (
     BlockPredictions,
     dpace_weights,
     draw_anchors,
-    predict_blocks,
+    predict_lessons,
 )
 from mmspec.vlm.training.losses import cross_entropy, forward_kl
 from mmspec.vlm.training.teacher import VlmTeacherBatch, teacher_pass
@@ -181,7 +181,7 @@ def test_training_blocks_match_drafted_blocks(name: str, pictures: int) -> None:
     answer = torch.arange(said.shape[1])[None].expand(len(said), -1) >= start
     batch = teacher_pass(parts, dict(inputs, input_ids=said, attention_mask=mask), answer, drafter.levels)
     anchor = torch.tensor([[start, start + 3]]).expand(4, -1)
-    trained = predict_blocks(drafter, parts, batch, anchor, torch.ones_like(anchor, dtype=torch.bool))
+    trained = predict_lessons(drafter, parts, batch, anchor, torch.ones_like(anchor, dtype=torch.bool))[0][1]
     run = mmspec.vlm.start(model, drafter=drafter, max_new_tokens=20, do_sample=False, **inputs)
     run.step()
     with torch.no_grad():
@@ -209,7 +209,7 @@ def test_training_walks_as_drafting_does(head: str) -> None:
         parts, dict(inputs, input_ids=ids, attention_mask=torch.ones_like(ids)), answer, drafter.levels
     )
     anchor = torch.tensor([[start]])
-    said = predict_blocks(drafter, parts, batch, anchor, anchor > 0)
+    said = predict_lessons(drafter, parts, batch, anchor, anchor > 0)[0][1]
     assert bool(said.counts.all()) and torch.equal(every_score(said).add(run.state.ruling).argmax(-1), drafted[:, 1:])
     assert not torch.equal(run.state.unary.argmax(-1), drafted[:, 1:])  # the walk matters
     first = drafter.after(run.state.rows[:, :1], drafted[:, :1], None)
