@@ -8,11 +8,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Verdict, gather_nodes, root_only
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules.base import Rule, UnsupportedCombination, Weights
-from mmspec.core.sampling import law_of, sample_categorical
-from mmspec.core.tree import Tree
+from mmspec.core.round.draft import Draft, Evidence, Verdict, gather_nodes, root_only
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.rules.base import Rule, UnsupportedCombination, Weights
+from mmspec.core.round.sampling import law_of, sample_categorical
+from mmspec.core.round.tree import Tree
 from mmspec.imagegen.filled_target import MaskFilledTarget
 from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.pipeline import ImageRequest

@@ -14,11 +14,11 @@ from einops import rearrange
 from PIL.Image import Image, fromarray
 from torch import Tensor
 
-from mmspec.core.fingerprint import made_once, modules_of
-from mmspec.core.goodput import Goodput
-from mmspec.core.loop import DecodingRun, Target, run_to_end
-from mmspec.core.pipeline_parts import Load
-from mmspec.core.stats import Stats
+from mmspec.core.drafting.named_weights import Load
+from mmspec.core.layers.fingerprint import made_once, modules_of
+from mmspec.core.length.goodput import Goodput
+from mmspec.core.round.loop import DecodingRun, Target, run_to_end
+from mmspec.core.round.stats import Stats
 from mmspec.imagegen.jacobi.drafter import SJD
 from mmspec.imagegen.request import AUTO, PipelineRequest
 from mmspec.io.validation import boolean

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmspec.core.batch_target import BatchTarget
-from mmspec.core.draft import Draft, Evidence, Verdict
+from mmspec.core.round.batch_target import BatchTarget
+from mmspec.core.round.draft import Draft, Evidence, Verdict
 
 # listener(row, filled) runs for each row after every round that added values to it
 Listener = Callable[[int, int], None]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from mmspec.core.draft import Draft, Evidence, Verdict, learnable_nodes
 from mmspec.core.drafting.shapes import likeliest_tree
 from mmspec.core.drafting.stored_laws import Ngram, NgramLaws, StoredLawTrees, likeliest
-from mmspec.core.keys import Keys
+from mmspec.core.round.draft import Draft, Evidence, Verdict, learnable_nodes
+from mmspec.core.round.keys import Keys
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.target import ImageTarget
 from mmspec.io.validation import check_fields

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from mmspec.core.pool import SlotPool
+from mmspec.core.round.pool import SlotPool
 from mmspec.imagegen.geometry import Geometry
 
 

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
-from mmspec.core.goodput import Goodput
-from mmspec.core.loop import Drafter
-from mmspec.core.pipeline_parts import Load, decoding_from_text
+from mmspec.core.drafting.named_weights import Load, decoding_from_text
+from mmspec.core.length.goodput import Goodput
+from mmspec.core.round.loop import Drafter
 from mmspec.imagegen.base_pipeline import BasePipeline, auto_controller
 from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.request import AUTO, PipelineRequest, derived, raster_decoding

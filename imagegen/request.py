@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
-from mmspec.core.keys import Keys
-from mmspec.core.loop import Drafter, check_drafter
-from mmspec.core.rules.base import Rule, UnsupportedCombination
-from mmspec.core.rules.by_name import resolve
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import Drafter, check_drafter
+from mmspec.core.round.rules.base import Rule, UnsupportedCombination
+from mmspec.core.round.rules.by_name import resolve
 from mmspec.imagegen.filled_target import Listener
 from mmspec.imagegen.target import RasterTarget
 from mmspec.imagegen.user_code import check_code

@@ -9,11 +9,11 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.batch_target import NOT_FINITE
-from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree, neutralise_bad_scores, root_only, run_of
-from mmspec.core.fingerprint import modules_of
-from mmspec.core.pool import SlotPool
-from mmspec.core.sampling import truncated_scores
+from mmspec.core.layers.fingerprint import modules_of
+from mmspec.core.round.batch_target import NOT_FINITE
+from mmspec.core.round.draft import Draft, Evidence, Verdict, expand_tree, neutralise_bad_scores, root_only, run_of
+from mmspec.core.round.pool import SlotPool
+from mmspec.core.round.sampling import truncated_scores
 from mmspec.imagegen.filled_target import FilledTarget, Listener
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.model import ImageModel, ImageModelOutput

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from mmspec.core.code_state import chance, outcome_of
-from mmspec.core.fingerprint import modules_of
-from mmspec.core.split_trial import TrialMismatch, compare_splits
-from mmspec.core.user_code import UserCode, listed, user_code
+from mmspec.core.layers.fingerprint import modules_of
+from mmspec.core.round.code_state import chance, outcome_of
+from mmspec.core.round.split_trial import TrialMismatch, compare_splits
+from mmspec.core.round.user_code import UserCode, listed, user_code
 from mmspec.imagegen.target import ImageTarget, Warp
 
 _TOKENS = 12  # tokens of the trial's pass, at most

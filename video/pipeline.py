@@ -12,9 +12,9 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from mmspec.core.keys import Keys
-from mmspec.core.loop import DecodingRun, run_to_end
-from mmspec.core.pipeline_parts import Load, decoding_from_text, fitted_pipeline
+from mmspec.core.drafting.named_weights import Load, decoding_from_text, fitted_pipeline
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import DecodingRun, run_to_end
 from mmspec.io.interrupts import stop_requests
 from mmspec.io.pretrained import folder_of, from_zoo
 from mmspec.io.readers import naming

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.cache import SlotCache
-from mmspec.core.code_state import outcome_of
-from mmspec.core.compat import CACHE
-from mmspec.core.fingerprint import Fingerprint, fingerprint, layout_of
-from mmspec.core.split_trial import TrialMismatch
-from mmspec.core.user_code import listed, user_code
+from mmspec.core.layers.compat import CACHE
+from mmspec.core.layers.fingerprint import Fingerprint, fingerprint, layout_of
+from mmspec.core.round.cache import SlotCache
+from mmspec.core.round.code_state import outcome_of
+from mmspec.core.round.split_trial import TrialMismatch
+from mmspec.core.round.user_code import listed, user_code
 from mmspec.io.validation import boolean, number, whole
 from mmspec.vlm.architectures import Parts, parts_of
 from mmspec.vlm.proof.bit_equality import same_bits

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
-from mmspec.core.compat import CACHE, with_cache_name
-from mmspec.core.keys import Keys
-from mmspec.core.loop import DecodingRun, Drafter
-from mmspec.core.rules.base import Rule
-from mmspec.core.stats import Stats
+from mmspec.core.layers.compat import CACHE, with_cache_name
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import DecodingRun, Drafter
+from mmspec.core.round.rules.base import Rule
+from mmspec.core.round.stats import Stats
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.conversation.past import open_turn, past_of, with_positions
 from mmspec.vlm.conversation.turn import Turn, picture_inputs
@@ -68,7 +68,7 @@ def generate(
         return_dict: Whether to return a Generated, which reports failed rows in its `errors` instead of raising.
         on_stats: A function called with the request's Stats after it has run.
         strict: Whether passes over drafts have the bits of single-token passes. Greedy output then equals that of
-            `drafter=None, strict=True` in any dtype and batch; each pass costs more. See `mmspec.core.strict`.
+            `drafter=None, strict=True` in any dtype and batch; each pass costs more. See `mmspec.core.layers.strict`.
         memory: A budget such as "8GB" for the weights and the request. Drafts of a trained drafter that would exceed it
             are cut, with a warning; a request that does not fit without drafts is refused.
         **inputs: The arguments of `transformers.generate` for this model (input_ids, pixel_values, max_new_tokens,

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
-from mmspec.core.layer_plan import LayerPlan, layer_plan
-from mmspec.core.rope import length_dependent
-from mmspec.core.user_code import code_mark, global_mark, user_code
+from mmspec.core.layers.layer_plan import LayerPlan, layer_plan
+from mmspec.core.layers.rope import length_dependent
+from mmspec.core.round.user_code import code_mark, global_mark, user_code
 from mmspec.vlm.distributed import execution_device, group_of, hook_device, layer_devices, on_input_device
 from mmspec.vlm.hf_model import check_layers, uncompiled
 from mmspec.vlm.mixers import Mixer, mixers_of

@@ -9,9 +9,9 @@ from weakref import WeakKeyDictionary
 
 from torch import nn
 
-from mmspec.core.fingerprint import layout_of, made_once
-from mmspec.core.loop import Drafter
-from mmspec.core.portfolio import GoodputPortfolio
+from mmspec.core.layers.fingerprint import layout_of, made_once
+from mmspec.core.length.portfolio import GoodputPortfolio
+from mmspec.core.round.loop import Drafter
 from mmspec.methods import MethodParts, method
 from mmspec.vlm.drafters.hub_cache import cached_drafter, loaded_name
 from mmspec.vlm.drafters.prompt_lookup import PromptLookup

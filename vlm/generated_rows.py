@@ -9,8 +9,8 @@ from torch import Tensor
 from transformers import StoppingCriteriaList
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
-from mmspec.core.batch_target import NOT_FINITE, BatchTarget
-from mmspec.core.draft import Evidence
+from mmspec.core.round.batch_target import NOT_FINITE, BatchTarget
+from mmspec.core.round.draft import Evidence
 
 
 class Stopping:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.compat import CACHE
+from mmspec.core.layers.compat import CACHE
 
 
 @dataclass(frozen=True, slots=True)

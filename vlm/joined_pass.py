@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.compat import CACHE
-from mmspec.core.draft import Draft, Probes, gather_nodes
-from mmspec.core.layer_plan import attention_masks
+from mmspec.core.layers.compat import CACHE
+from mmspec.core.layers.layer_plan import attention_masks
+from mmspec.core.round.draft import Draft, Probes, gather_nodes
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.partial import layers
 

@@ -10,7 +10,7 @@ from warnings import warn
 import torch
 
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree, nodes_of
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.memory_needs import UNITS, MemoryNeeds, in_units, needs_of
 from mmspec.vlm.target import TextTarget

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmspec.core.compat import CACHE, read_by_number
-from mmspec.core.fingerprint import made_once
+from mmspec.core.layers.compat import CACHE, read_by_number
+from mmspec.core.layers.fingerprint import made_once
 from mmspec.vlm.architectures import Parts
 
 UNITS = ("B", "kB", "MB", "GB", "TB")

@@ -9,9 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
-from mmspec.core.cache import LayerStates, StateLayer
-from mmspec.core.tree import Tree
-from mmspec.core.tree_recurrence import (
+from mmspec.core.layers.tree_recurrence import (
     CommittedPaths,
     RecurrenceUpdate,
     chain_conv,
@@ -20,6 +18,8 @@ from mmspec.core.tree_recurrence import (
     tree_recurrence,
     window_behind,
 )
+from mmspec.core.round.cache import LayerStates, StateLayer
+from mmspec.core.round.tree import Tree
 
 
 @dataclass(slots=True)

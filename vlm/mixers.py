@@ -14,10 +14,10 @@ from types import FunctionType
 
 from torch import Tensor, nn
 
-from mmspec.core.cache import LayerStates, SlotCache
-from mmspec.core.compat import undecorated
-from mmspec.core.layer_plan import LayerPlan
-from mmspec.core.tree import Tree
+from mmspec.core.layers.compat import undecorated
+from mmspec.core.layers.layer_plan import LayerPlan
+from mmspec.core.round.cache import LayerStates, SlotCache
+from mmspec.core.round.tree import Tree
 from mmspec.vlm.mixer_passes import StepwisePass, TreePass, form_of, refuse_single_step, stand_ins
 
 _LOCK = threading.Lock()

@@ -11,12 +11,12 @@ from transformers import Cache, DynamicCache, GenerationConfig, StaticCache
 from transformers.cache_utils import DynamicLayer, StaticLayer
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from mmspec.core.cache import StateLayer
-from mmspec.core.compat import CACHE, read_by_number
-from mmspec.core.draft import Draft, Law
-from mmspec.core.loop import DecodingRun
-from mmspec.core.stats import Stats
-from mmspec.core.tree import uncached_chain
+from mmspec.core.layers.compat import CACHE, read_by_number
+from mmspec.core.round.cache import StateLayer
+from mmspec.core.round.draft import Draft, Law
+from mmspec.core.round.loop import DecodingRun
+from mmspec.core.round.stats import Stats
+from mmspec.core.round.tree import uncached_chain
 from mmspec.vlm.conversation.past import Past
 from mmspec.vlm.target import TextTarget
 

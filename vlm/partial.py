@@ -11,12 +11,12 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.cache import SlotCache
-from mmspec.core.compat import CACHE
-from mmspec.core.draft import Draft, EntryStates
-from mmspec.core.layer_plan import attention_masks
-from mmspec.core.pool import SlotPool
-from mmspec.core.tree import chain
+from mmspec.core.layers.compat import CACHE
+from mmspec.core.layers.layer_plan import attention_masks
+from mmspec.core.round.cache import SlotCache
+from mmspec.core.round.draft import Draft, EntryStates
+from mmspec.core.round.pool import SlotPool
+from mmspec.core.round.tree import chain
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.prefill import rotary_positions
 

@@ -8,8 +8,8 @@ from time import perf_counter
 import torch
 from torch import nn
 
-from mmspec.core.draft import Draft, Law
-from mmspec.core.tree import chain
+from mmspec.core.round.draft import Draft, Law
+from mmspec.core.round.tree import chain
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.api import start
 from mmspec.vlm.hf_model import unwrapped

@@ -10,10 +10,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.draft import Draft, Probes, expand_tree
-from mmspec.core.pass_costs import pad_nodes
-from mmspec.core.strict import over_draft
-from mmspec.core.tree import Tree
+from mmspec.core.layers.strict import over_draft
+from mmspec.core.length.pass_costs import pad_nodes
+from mmspec.core.round.draft import Draft, Probes, expand_tree
+from mmspec.core.round.tree import Tree
 from mmspec.vlm.mixers import tree_passes
 
 

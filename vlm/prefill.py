@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig
 
-from mmspec.core.cache import SlotCache
-from mmspec.core.compat import CACHE
-from mmspec.core.layer_plan import LayerPlan, attention_masks
-from mmspec.core.tree import uncached_chain
+from mmspec.core.layers.compat import CACHE
+from mmspec.core.layers.layer_plan import LayerPlan, attention_masks
+from mmspec.core.round.cache import SlotCache
+from mmspec.core.round.tree import uncached_chain
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.hf_model import class_generate
 from mmspec.vlm.hidden_states import RecordedStates, override_mask, record_states

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from transformers import Cache, GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation import GenerationMode
 
-from mmspec.core.fingerprint import modules_of
-from mmspec.core.loop import Drafter, opens_from_ids
-from mmspec.core.portfolio import GoodputPortfolio
-from mmspec.core.rules.base import Rule
-from mmspec.core.stats import Stats
+from mmspec.core.layers.fingerprint import modules_of
+from mmspec.core.length.portfolio import GoodputPortfolio
+from mmspec.core.round.loop import Drafter, opens_from_ids
+from mmspec.core.round.rules.base import Rule
+from mmspec.core.round.stats import Stats
 from mmspec.io.validation import boolean, plain
 from mmspec.vlm.admission import admit, check_numbers, check_tensors, take_apart
 from mmspec.vlm.conversation.past import Past

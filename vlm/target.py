@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
-from mmspec.core.cache import SlotCache
-from mmspec.core.compat import CACHE
-from mmspec.core.draft import Draft, Evidence, Verdict, neutralise_bad_scores, root_only, run_of
-from mmspec.core.layer_plan import attention_masks
-from mmspec.core.pass_costs import PassCurve, pass_costs_of
-from mmspec.core.rope import StepRope
-from mmspec.core.strict import over_prompt, single_steps
+from mmspec.core.layers.compat import CACHE
+from mmspec.core.layers.layer_plan import attention_masks
+from mmspec.core.layers.rope import StepRope
+from mmspec.core.layers.strict import over_prompt, single_steps
+from mmspec.core.length.pass_costs import PassCurve, pass_costs_of
+from mmspec.core.round.cache import SlotCache
+from mmspec.core.round.draft import Draft, Evidence, Verdict, neutralise_bad_scores, root_only, run_of
 from mmspec.kernels.small_linear import measured_so_far
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.conversation.turn import StateCheckpoint, Turn
@@ -58,7 +58,7 @@ class TextTarget(GeneratedRows):
     count too; without, a seed reproduces its output. `asks` lets a pass wait for the device to learn whether its logits
     are finite. `scored` is the nodes of a row in the last pass, padding included; 0 for a pass of some layers, and for
     a pass that first measured its products. `strict` passes have the bits of single-token passes, see
-    `mmspec.core.strict`. `recordable` says that no users' code prevents graphs. `surroundings` return the context
+    `mmspec.core.layers.strict`. `recordable` says that no users' code prevents graphs. `surroundings` return the context
     managers around each pass over a draft."""
 
     asks, pads, adapts, scored, recordable = True, False, False, 1, True

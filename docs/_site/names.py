@@ -30,7 +30,7 @@ AREAS = {
     "mmspec.imagegen": "mmspec.imagegen",
     "mmspec.video": "mmspec.video",
     "mmspec.core": "mmspec.core",
-    "mmspec.core.rules": "mmspec.core.rules",
+    "mmspec.core.round.rules": "mmspec.core.rules",
     "mmspec.certify": "mmspec.certify",
     "mmspec.certify.adapters": "mmspec.certify.adapters",
 }

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from mmspec import core
-from mmspec.core.sampling import draw
+from mmspec.core.round.sampling import draw
 
 
 class Melody:

@@ -3,7 +3,7 @@
 import torch
 
 from mmspec.core import Draft, Evidence, Keys, Law, Memoryless, Purpose, Verdict, chain, root_only
-from mmspec.core.sampling import draw
+from mmspec.core.round.sampling import draw
 from mmspec.methods import method
 from mmspec.vlm.target import TextTarget
 

@@ -3,9 +3,9 @@
 from torch import Tensor
 
 from mmspec.core import Draft, Evidence, Rule, Weights
-from mmspec.core.rules import TokenWise
-from mmspec.core.rules.base import at_node, is_followed, keep_live, law_row
-from mmspec.core.rules.laws import laws_of
+from mmspec.core.round.rules import TokenWise
+from mmspec.core.round.rules.base import at_node, is_followed, keep_live, law_row
+from mmspec.core.round.rules.laws import laws_of
 from mmspec.kernels.log_law import TINY
 from mmspec.methods import method
 

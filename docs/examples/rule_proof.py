@@ -5,7 +5,7 @@ from torch import Tensor
 
 from mmspec.certify.enumeration import LAWS, contrasted_tables, inexactness
 from mmspec.core import Draft, Evidence, Rule, Weights, chain
-from mmspec.core.rules import TokenWise
+from mmspec.core.round.rules import TokenWise
 
 
 class Forgetful(Cautious):

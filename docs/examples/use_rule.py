@@ -1,7 +1,7 @@
 from rule import Cautious
 
 import mmspec
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.drafters import Chain
 
 model, processor = mmspec.zoo.load("vlm")

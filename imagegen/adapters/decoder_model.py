@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mmspec.core.cache import SlotCache
-from mmspec.core.compat import CACHE
-from mmspec.core.layer_plan import narrowest_window
-from mmspec.core.rope import first_switch, length_dependent
-from mmspec.core.user_code import listed, user_code
+from mmspec.core.layers.compat import CACHE
+from mmspec.core.layers.layer_plan import narrowest_window
+from mmspec.core.layers.rope import first_switch, length_dependent
+from mmspec.core.round.cache import SlotCache
+from mmspec.core.round.user_code import listed, user_code
 from mmspec.imagegen.adapters.prompts import TokenPrompts, left_padded, prompt_texts, token_rows
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.model import ImageModelOutput

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Verdict
-from mmspec.core.keys import Keys
-from mmspec.core.loop import Memoryless
-from mmspec.core.rules.base import Rule, UnsupportedCombination, Weights
+from mmspec.core.round.draft import Draft, Evidence, Verdict
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import Memoryless
+from mmspec.core.round.rules.base import Rule, UnsupportedCombination, Weights
 from mmspec.imagegen.continuous.head_sampling.sampling import KeyedNoise
 from mmspec.imagegen.continuous.masked_target import MaskedModel, MaskedTarget, TokenEvidence
 from mmspec.imagegen.continuous.schedules.generation_order import GenerationStep, cosine_steps, random_orders

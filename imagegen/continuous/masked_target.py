@@ -9,9 +9,9 @@ from typing import Literal, Protocol, get_args
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Law, Verdict, gather_nodes
-from mmspec.core.keys import Keys
-from mmspec.core.tree import chains
+from mmspec.core.round.draft import Draft, Evidence, Law, Verdict, gather_nodes
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.tree import chains
 from mmspec.imagegen.continuous.head_sampling.head import Head, Trajectory
 from mmspec.imagegen.continuous.head_sampling.sampling import HeadRequest, HeadSampling, Noise
 from mmspec.imagegen.continuous.schedules.generation_order import GenerationStep, ranks

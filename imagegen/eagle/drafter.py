@@ -13,8 +13,8 @@ from mmspec.core.drafting.layer import DraftLayer, LayerConfig
 from mmspec.core.drafting.pair_state import PairState
 from mmspec.core.drafting.request_shape import ShapeMixin
 from mmspec.core.drafting.shapes import Chain, StaticTree, likeliest_tree
-from mmspec.core.length import FixedLength
-from mmspec.core.pool import SlotPool
+from mmspec.core.length.controls import FixedLength
+from mmspec.core.round.pool import SlotPool
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.grid_rope import cell_rotary, check_rotary_pairs
 from mmspec.imagegen.model import FeatureModel

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmspec.core.draft import Draft, Evidence, Law, Verdict, gather_nodes, root_only
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.length import doubling_lengths
-from mmspec.core.sampling import law_of, ratio_of, sample_categorical
+from mmspec.core.length.controls import doubling_lengths
+from mmspec.core.round.draft import Draft, Evidence, Law, Verdict, gather_nodes, root_only
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.sampling import law_of, ratio_of, sample_categorical
 from mmspec.imagegen.jacobi.initialisation import (
     COPYING,
     FROM_LAW,

@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mmspec.core.sampling import law_of, sample_categorical
-from mmspec.core.tree import Tree, static_tree
+from mmspec.core.round.sampling import law_of, sample_categorical
+from mmspec.core.round.tree import Tree, static_tree
 from mmspec.io.validation import check_fields
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.pool import SlotPool
+from mmspec.core.round.pool import SlotPool
 from mmspec.imagegen.conditioning import class_labels, describe_value, prefix_bias
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.llamagen.load import check_pair

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from mmspec.core.pipeline_parts import Load, fitted_pipeline
+from mmspec.core.drafting.named_weights import Load, fitted_pipeline
 from mmspec.imagegen.components import load_component, write_component
 from mmspec.imagegen.llamagen.adapter import Encode, LlamaGenModel
 from mmspec.imagegen.llamagen.captions import CaptionEncoder, read_captions, write_captions

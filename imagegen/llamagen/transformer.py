@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.pool import SlotPool
+from mmspec.core.round.pool import SlotPool
 from mmspec.imagegen.conditioning import CaptionEmbedder, LabelEmbedder, empty_embedding, prefix_bias
 from mmspec.imagegen.grid_rope import grid_table
 from mmspec.imagegen.llamagen.config import GPTConfig

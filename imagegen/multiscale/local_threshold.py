@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import max_pool2d
 
-from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree
-from mmspec.core.rules.base import Weights
-from mmspec.core.sampling import law_of
+from mmspec.core.round.draft import Draft, Evidence, Verdict, expand_tree
+from mmspec.core.round.rules.base import Weights
+from mmspec.core.round.sampling import law_of
 from mmspec.imagegen.any_order import AnyOrderRule, is_root
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.rules.lantern import nearest_codes

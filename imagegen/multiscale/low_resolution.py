@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, root_only
-from mmspec.core.keys import Keys
-from mmspec.core.loop import DecodingRun, Drafter
-from mmspec.core.rules.by_name import resolve
-from mmspec.core.tree import chain
+from mmspec.core.round.draft import Draft, Evidence, root_only
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import DecodingRun, Drafter
+from mmspec.core.round.rules.by_name import resolve
+from mmspec.core.round.tree import chain
 from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.target import Guidance, ImageTarget, Warp
 

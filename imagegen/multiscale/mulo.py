@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmspec.core.draft import Draft, Evidence, Law, Verdict
-from mmspec.core.keys import Keys
-from mmspec.core.loop import Drafter
-from mmspec.core.tree import chains
+from mmspec.core.round.draft import Draft, Evidence, Law, Verdict
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import Drafter
+from mmspec.core.round.tree import chains
 from mmspec.imagegen.any_order import AnyOrderDecoding, AnyOrderTarget
 from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.multiscale.local_threshold import LocalThreshold, code_pools, island_order

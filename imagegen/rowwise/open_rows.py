@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmspec.core.draft import Draft, Evidence, Law, Verdict, gather_nodes
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.sampling import draw
-from mmspec.core.tree import chains
+from mmspec.core.round.draft import Draft, Evidence, Law, Verdict, gather_nodes
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.sampling import draw
+from mmspec.core.round.tree import chains
 from mmspec.imagegen.any_order import AnyOrderTarget
 from mmspec.imagegen.rowwise.row_schedule import row_spans
 

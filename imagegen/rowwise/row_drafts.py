@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmspec.core.draft import Draft, Evidence, Law, Verdict
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.sampling import draw
-from mmspec.core.tree import Tree, static_tree
+from mmspec.core.round.draft import Draft, Evidence, Law, Verdict
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.sampling import draw
+from mmspec.core.round.tree import Tree, static_tree
 from mmspec.imagegen.jacobi.drafter import SJD, Coupling, JacobiState
 from mmspec.imagegen.jacobi.initialisation import ONE_HOT, Init, JacobiWindow, PositionRing
 from mmspec.imagegen.jacobi.tree import Caterpillar

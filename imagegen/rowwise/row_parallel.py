@@ -8,11 +8,11 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Law, Verdict, expand_tree, gather_nodes
-from mmspec.core.keys import Keys
-from mmspec.core.rules.base import Weights, law_row
-from mmspec.core.sampling import law_of, mass_at, ratio_of, residual_law
-from mmspec.core.tree import chains
+from mmspec.core.round.draft import Draft, Evidence, Law, Verdict, expand_tree, gather_nodes
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.rules.base import Weights, law_row
+from mmspec.core.round.sampling import law_of, mass_at, ratio_of, residual_law
+from mmspec.core.round.tree import chains
 from mmspec.imagegen.any_order import AnyOrderDecoding, AnyOrderRule, AnyOrderTarget, accepted_from_root, is_root
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.model import ImageModel

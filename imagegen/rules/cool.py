@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmspec.core.draft import Draft, Evidence
-from mmspec.core.rules import Weights
-from mmspec.core.rules.base import at_node
-from mmspec.core.rules.relaxed import RelaxedRule
-from mmspec.core.rules.siblings import gather_children
-from mmspec.core.sampling import TINY
+from mmspec.core.round.draft import Draft, Evidence
+from mmspec.core.round.rules import Weights
+from mmspec.core.round.rules.base import at_node
+from mmspec.core.round.rules.relaxed import RelaxedRule
+from mmspec.core.round.rules.siblings import gather_children
+from mmspec.core.round.sampling import TINY
 from mmspec.imagegen.rules.relaxed import Siblings, siblingwise
 from mmspec.io.validation import number, whole
 from mmspec.methods import method

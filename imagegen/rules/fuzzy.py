@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from mmspec.core.rules.fuzzy import Fuzzy
+from mmspec.core.round.rules.fuzzy import Fuzzy
 from mmspec.io.validation import whole
 from mmspec.methods import MethodParts, method
 

@@ -7,10 +7,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft
-from mmspec.core.rules import Weights
-from mmspec.core.rules.relaxed import RelaxedRule
-from mmspec.core.sampling import TINY, pooled_mass, ranked_window
+from mmspec.core.round.draft import Draft
+from mmspec.core.round.rules import Weights
+from mmspec.core.round.rules.relaxed import RelaxedRule
+from mmspec.core.round.sampling import TINY, pooled_mass, ranked_window
 from mmspec.imagegen.rules.relaxed import Siblings, siblingwise
 from mmspec.io.validation import number, whole
 from mmspec.methods import MethodParts, method

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree, gather_nodes
-from mmspec.core.keys import Keys
-from mmspec.core.rules import Rule, Weights
-from mmspec.core.rules.base import at_node, keep_live, live_nodes, residual_row
-from mmspec.core.rules.relaxed import RelaxedRule, exact_rule_for
-from mmspec.core.sampling import TINY, LogLaw, Residual, borrowed_mass, borrowing_thresholds, law_of
+from mmspec.core.round.draft import Draft, Evidence, Verdict, expand_tree, gather_nodes
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.rules import Rule, Weights
+from mmspec.core.round.rules.base import at_node, keep_live, live_nodes, residual_row
+from mmspec.core.round.rules.relaxed import RelaxedRule, exact_rule_for
+from mmspec.core.round.sampling import TINY, LogLaw, Residual, borrowed_mass, borrowing_thresholds, law_of
 from mmspec.imagegen.any_order import accepted_from_root
 from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.rules.relaxed import Siblings, siblingwise

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmspec.core.draft import Draft
-from mmspec.core.rules import Weights
-from mmspec.core.rules.base import law_row
-from mmspec.core.rules.siblings import gather_children, scatter_children, sibling_table
-from mmspec.core.sampling import dense
+from mmspec.core.round.draft import Draft
+from mmspec.core.round.rules import Weights
+from mmspec.core.round.rules.base import law_row
+from mmspec.core.round.rules.siblings import gather_children, scatter_children, sibling_table
+from mmspec.core.round.sampling import dense
 
 
 @dataclass(slots=True)

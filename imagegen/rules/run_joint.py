@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft
-from mmspec.core.rules import Weights
-from mmspec.core.rules.base import law_row
-from mmspec.core.rules.relaxed import RelaxedRule
-from mmspec.core.sampling import TINY, mass_at, ratio_of
+from mmspec.core.round.draft import Draft
+from mmspec.core.round.rules import Weights
+from mmspec.core.round.rules.base import law_row
+from mmspec.core.round.rules.relaxed import RelaxedRule
+from mmspec.core.round.sampling import TINY, mass_at, ratio_of
 from mmspec.io.validation import number, whole
 from mmspec.methods import method
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from mmspec.attach.handle import Handle, handle_on, register_plain_copies
 from mmspec.attach.summary import Summary
-from mmspec.core.rules.base import Rule
-from mmspec.core.rules.by_name import resolve
+from mmspec.core.round.rules.base import Rule
+from mmspec.core.round.rules.by_name import resolve
 
 AUTO = "auto"
 

@@ -14,9 +14,9 @@ from typing import Any
 from weakref import ref
 
 from mmspec.attach.summary import Summary
-from mmspec.core.loop import DecodingRun
-from mmspec.core.rules.base import Rule
-from mmspec.core.stats import Stats
+from mmspec.core.round.loop import DecodingRun
+from mmspec.core.round.rules.base import Rule
+from mmspec.core.round.stats import Stats
 
 ATTRIBUTES = ("generate", "start")  # attributes that a handle may replace
 

@@ -11,8 +11,8 @@ import torch
 from transformers import GenerationMixin
 
 from mmspec.attach.handle import Handle
-from mmspec.core.compat import with_cache_name
-from mmspec.core.rules.base import Rule
+from mmspec.core.layers.compat import with_cache_name
+from mmspec.core.round.rules.base import Rule
 from mmspec.vlm.api import generate
 from mmspec.vlm.auto import AUTO, automatic, copy_offer
 from mmspec.vlm.conversation.past import past_of

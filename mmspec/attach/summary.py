@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 
-from mmspec.core.stats import Stats
+from mmspec.core.round.stats import Stats
 
 PARTS = ("prefill_s", "draft_s", "target_s", "verify_s", "other_s")
 DEEPEST = 32  # accepted counts above it are counted together

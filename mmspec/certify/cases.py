@@ -10,8 +10,8 @@ from torch import Tensor
 
 from mmspec.certify.enumeration import EnumeratedDrafts, Tables, contrasted_tables, every_draft, target_law
 from mmspec.certify.step import StepQuestion
-from mmspec.core.draft import Drawn
-from mmspec.core.tree import Tree, static_tree
+from mmspec.core.round.draft import Drawn
+from mmspec.core.round.tree import Tree, static_tree
 
 SAMPLED_KINDS = ("random", "far", "p with zeros", "equal", "disjoint", "top-k")
 DETERMINISTIC_KINDS = ("random", "far", "p with zeros")

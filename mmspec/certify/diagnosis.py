@@ -19,7 +19,7 @@ from mmspec.certify.mutants import (
     NotRenormalised,
     WrongRow,
 )
-from mmspec.core.rules import RecursiveRejection, Rule, TargetMatch, TokenWise
+from mmspec.core.round.rules import RecursiveRejection, Rule, TargetMatch, TokenWise
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Drawn, Evidence, Law
-from mmspec.core.rules.base import Rule, Weights
-from mmspec.core.tree import Tree, dynamic_tree
+from mmspec.core.round.draft import Draft, Drawn, Evidence, Law
+from mmspec.core.round.rules.base import Rule, Weights
+from mmspec.core.round.tree import Tree, dynamic_tree
 
 Tables = Sequence[Tensor]
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree
-from mmspec.core.rules import Rule, Weights
-from mmspec.core.rules.base import at_node, law_row
+from mmspec.core.round.draft import Draft, Evidence, Verdict, expand_tree
+from mmspec.core.round.rules import Rule, Weights
+from mmspec.core.round.rules.base import at_node, law_row
 from mmspec.kernels.law import law_of, mass_at
 
 

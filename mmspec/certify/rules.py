@@ -14,11 +14,11 @@ from torch import Tensor
 from mmspec.certify.cases import Shape, chain_of
 from mmspec.certify.certificate import CaseResult, Certificate
 from mmspec.certify.samples import chi_square, visible_distance
-from mmspec.core.draft import Draft, Drawn, Evidence, Law, run_of
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules import Rule
-from mmspec.core.rules.by_name import resolve
-from mmspec.core.tree import chain, static_tree
+from mmspec.core.round.draft import Draft, Drawn, Evidence, Law, run_of
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.rules import Rule
+from mmspec.core.round.rules.by_name import resolve
+from mmspec.core.round.tree import chain, static_tree
 from mmspec.methods import find, methods, names
 from mmspec.methods.registry import ModelParts
 

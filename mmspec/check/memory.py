@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from mmspec.check.skeleton import Skeleton
-from mmspec.core.compat import CACHE
+from mmspec.core.layers.compat import CACHE
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.memory_needs import MemoryNeeds, slots_of, states_of
 

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from mmspec.check.report import LayerGroup
-from mmspec.core.layer_plan import LayerPlan
+from mmspec.core.layers.layer_plan import LayerPlan
 from mmspec.io.checkpoints import load_part
 from mmspec.io.loading import sketch
 from mmspec.vlm.architectures import Parts, parts_of, placeholders_of

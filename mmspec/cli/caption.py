@@ -24,7 +24,7 @@ from mmspec.cli.people import is_for_people, say_next
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from mmspec.core.stats import Stats
+    from mmspec.core.round.stats import Stats
     from mmspec.evaluate.engine.placement import Placement
     from mmspec.evaluate.vlm.resources import VlmResources
 

@@ -212,7 +212,7 @@ def _generate(
     """Draw all prompts; return their pictures (None for a failed prompt), their figures, and the errors by number."""
     from time import perf_counter
 
-    from mmspec.core.rules.base import UnsupportedCombination
+    from mmspec.core.round.rules.base import UnsupportedCombination
     from mmspec.evaluate.image.figures import figures_of
 
     pictures, stats, errors = [], [], {}

@@ -194,7 +194,7 @@ def _tokens(
 ) -> Result:
     import numpy as np
 
-    from mmspec.core.rules.base import UnsupportedCombination
+    from mmspec.core.round.rules.base import UnsupportedCombination
     from mmspec.evaluate.image.figures import figures_of
 
     usual = {name: value for name, value in TOKENS.items() if options[name] is None}

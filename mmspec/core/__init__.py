@@ -5,16 +5,16 @@ from __future__ import annotations
 from mmspec._lazy import lazy
 
 _PUBLIC = {
-    "cache": ("SlotCache",),
-    "draft": ("Draft", "Evidence", "Law", "Verdict", "root_only", "run_of"),
-    "goodput": ("Goodput",),
-    "keys": ("Keys", "Purpose"),
-    "length": ("ConfidenceStop", "FixedLength"),
-    "loop": ("DecodingRun", "Memoryless"),
-    "pool": ("SlotPool",),
-    "rules": ("Rule", "Weights", "resolve"),
-    "stats": ("Stats",),
-    "tree": ("Tree", "chain", "chains", "dynamic_tree", "static_tree"),
+    "length.controls": ("ConfidenceStop", "FixedLength"),
+    "length.goodput": ("Goodput",),
+    "round.cache": ("SlotCache",),
+    "round.draft": ("Draft", "Evidence", "Law", "Verdict", "root_only", "run_of"),
+    "round.keys": ("Keys", "Purpose"),
+    "round.loop": ("DecodingRun", "Memoryless"),
+    "round.pool": ("SlotPool",),
+    "round.rules": ("Rule", "Weights", "resolve"),
+    "round.stats": ("Stats",),
+    "round.tree": ("Tree", "chain", "chains", "dynamic_tree", "static_tree"),
 }
 _HOME = {name: f"mmspec.core.{module}" for module, names in _PUBLIC.items() for name in names}
 

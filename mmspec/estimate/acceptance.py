@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mmspec.core.draft_estimates import missed_share
+from mmspec.core.length.draft_estimates import missed_share
 from mmspec.io.readers import read_json, read_json_lines
 
 

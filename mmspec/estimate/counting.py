@@ -15,8 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
-from mmspec.core.draft import Draft, Evidence, root_only
-from mmspec.core.loop import DecodingRun
+from mmspec.core.round.draft import Draft, Evidence, root_only
+from mmspec.core.round.loop import DecodingRun
 from mmspec.estimate.work import NOTHING, Work, total
 
 _PRODUCTS = ("mm", "addmm")  # the last two tensors are activations and a weight

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.compat import CACHE
+from mmspec.core.layers.compat import CACHE
 from mmspec.estimate.counting import WorkCounter
 from mmspec.estimate.pictures import picture_work
 from mmspec.estimate.work import BYTES, NOTHING, Work, product

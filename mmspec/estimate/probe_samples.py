@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.draft import Draft, root_only
-from mmspec.core.loop import DecodingRun
+from mmspec.core.round.draft import Draft, root_only
+from mmspec.core.round.loop import DecodingRun
 from mmspec.estimate.counting import count_work
 from mmspec.estimate.work import Work
 from mmspec.vlm.api import start

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from mmspec import zoo
-from mmspec.core.rules.by_name import resolve
+from mmspec.core.round.rules.by_name import resolve
 from mmspec.imagegen.adapters.registry import supported as image_models
 from mmspec.io.readers import read_json
 from mmspec.methods import MethodInfo, methods

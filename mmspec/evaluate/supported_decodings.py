@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from mmspec.core.rules.by_name import resolve
+from mmspec.core.round.rules.by_name import resolve
 from mmspec.evaluate.model_kinds import BLOCKS, CAUSAL, CODES, CONTINUOUS_PIPELINES, MASKED
 from mmspec.evaluate.video.resources import router_of
 from mmspec.imagegen.continuous.cspd.acceptance import Relaxation

@@ -12,7 +12,7 @@ import transformers as hf
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.core.rules.typical import TypicalAcceptance
+from mmspec.core.round.rules.typical import TypicalAcceptance
 from mmspec.vlm.auto import automatic, offer
 from mmspec.vlm.drafters import PromptLookup, SmallModel
 from tests.attach.traces import traces

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import mmspec
-from mmspec.core.rules.typical import TypicalAcceptance
+from mmspec.core.round.rules.typical import TypicalAcceptance
 from mmspec.imagegen import SJD
 from mmspec.vlm.drafters import PromptLookup, SmallModel
 from mmspec.vlm.output import RowsFailed

@@ -10,11 +10,11 @@ from mmspec.certify import certify, rules
 from mmspec.certify.cases import case_of, chain_of
 from mmspec.certify.enumeration import inexactness
 from mmspec.certify.rules import GAUSSIAN, RELAXED, GaussianRule, draw_modes, step_of
-from mmspec.core.draft import Draft, Drawn, Evidence, Verdict
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules import Reflection, Weights
-from mmspec.core.rules.base import at_node
-from mmspec.core.rules.by_name import resolve
+from mmspec.core.round.draft import Draft, Drawn, Evidence, Verdict
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.rules import Reflection, Weights
+from mmspec.core.round.rules.base import at_node
+from mmspec.core.round.rules.by_name import resolve
 from mmspec.methods import names
 
 EXACT = tuple(name for name in names(kind="rule", exact=True) if name not in GAUSSIAN)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Law, Preview, root_only
-from mmspec.core.pass_costs import PassCurve
-from mmspec.core.tree import chain
+from mmspec.core.length.pass_costs import PassCurve
+from mmspec.core.round.draft import Draft, Law, Preview, root_only
+from mmspec.core.round.tree import chain
 
 # passes over w nodes in passes over one, as measured on a processor: fp32 is not monotone, bf16 nearly flat
 FP32 = {1: 1.0, 2: 1.56, 3: 1.94, 4: 1.43, 5: 1.65, 8: 1.69, 16: 2.12, 32: 2.91, 64: 4.2}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.core.batch_target import NOT_FINITE, BatchTarget
-from mmspec.core.draft import Draft, Law, Verdict, neutralise_bad_scores, run_of
-from mmspec.core.tree import chain
+from mmspec.core.round.batch_target import NOT_FINITE, BatchTarget
+from mmspec.core.round.draft import Draft, Law, Verdict, neutralise_bad_scores, run_of
+from mmspec.core.round.tree import chain
 
 DRAFT = Draft(torch.tensor([[9, 1, 2], [9, 3, 4], [9, 5, 6]]), chain(2), Law("deterministic"))
 DEPTH = torch.tensor([2, 0, 1])

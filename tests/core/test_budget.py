@@ -10,11 +10,11 @@ from torch import Tensor
 
 import mmspec
 from mmspec.certify.enumeration import EnumeratedDrafts, every_draft, inexactness, random_tables
-from mmspec.core.budget import BatchBudget, RequestBudget
 from mmspec.core.drafting.shapes import Chain
-from mmspec.core.length import FixedLength, grow_by, show_drawn
-from mmspec.core.rules import BlockVerification, Rule, TokenWise, Traversal
-from mmspec.core.tree import chain
+from mmspec.core.length.controls import FixedLength, grow_by, show_drawn
+from mmspec.core.length.node_budget import BatchBudget, RequestBudget
+from mmspec.core.round.rules import BlockVerification, Rule, TokenWise, Traversal
+from mmspec.core.round.tree import chain
 from mmspec.methods import parse
 from mmspec.vlm.drafters import SmallModel
 from tests.vlm.drafters.trained import make

@@ -11,9 +11,9 @@ from torch import Tensor
 from transformers import Cache
 
 import mmspec
-from mmspec.core.cache import SlotCache
-from mmspec.core.loop import DecodingRun
-from mmspec.core.pool import SlotPool
+from mmspec.core.round.cache import SlotCache
+from mmspec.core.round.loop import DecodingRun
+from mmspec.core.round.pool import SlotPool
 from mmspec.imagegen import SCD
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.vlm import target as target_module

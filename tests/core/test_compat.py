@@ -11,8 +11,8 @@ import transformers
 from transformers import cache_utils
 from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
 
-from mmspec.core import compat
-from mmspec.core.layer_plan import layer_plan
+from mmspec.core.layers import compat
+from mmspec.core.layers.layer_plan import layer_plan
 
 
 @pytest.fixture

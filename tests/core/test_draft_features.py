@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import mmspec
-from mmspec.core import goodput
-from mmspec.core.draft import Draft, Evidence, Law, Verdict
-from mmspec.core.draft_features import FeaturePrior, Features, draft_features
-from mmspec.core.goodput import Goodput
-from mmspec.core.round_estimates import AcceptanceModel, shifted
-from mmspec.core.tree import chain
+from mmspec.core.length import goodput
+from mmspec.core.length.draft_features import FeaturePrior, Features, draft_features
+from mmspec.core.length.goodput import Goodput
+from mmspec.core.length.round_estimates import AcceptanceModel, shifted
+from mmspec.core.round.draft import Draft, Evidence, Law, Verdict
+from mmspec.core.round.tree import chain
 from tests.core.test_goodput import REQUESTS, Answer, Scripted, World, decode
 from tests.vlm.drafters.test_lengths import Whimsical
 from tests.vlm.drafters.trained import make

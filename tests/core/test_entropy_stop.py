@@ -10,12 +10,12 @@ from torch import Tensor
 
 import mmspec
 from mmspec.certify.enumeration import EnumeratedDrafts, every_draft, inexactness, random_tables
-from mmspec.core.draft import Draft, Law, Verdict
 from mmspec.core.drafting.shapes import Chain
-from mmspec.core.entropy_stop import AdaptiveEntropyStop, EntropyStop
-from mmspec.core.length import FixedLength, grow_by
-from mmspec.core.rules import BlockVerification, Rule, TokenWise, Traversal
-from mmspec.core.tree import chain
+from mmspec.core.length.controls import FixedLength, grow_by
+from mmspec.core.length.entropy_stop import AdaptiveEntropyStop, EntropyStop
+from mmspec.core.round.draft import Draft, Law, Verdict
+from mmspec.core.round.rules import BlockVerification, Rule, TokenWise, Traversal
+from mmspec.core.round.tree import chain
 from mmspec.methods import parse
 from mmspec.vlm.drafters import SmallModel
 from tests.vlm.drafters.trained import make

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.fingerprint import fingerprint, layout_of, modules_of
+from mmspec.core.layers.fingerprint import fingerprint, layout_of, modules_of
 
 
 class Gate(nn.Module):

@@ -10,11 +10,11 @@ from time import perf_counter
 import pytest
 import torch
 
-from mmspec.core.draft import Draft, Law, root_only
-from mmspec.core.goodput import Goodput
-from mmspec.core.loop import NoDraft
-from mmspec.core.round_estimates import AcceptanceModel, RoundCosts
-from mmspec.core.tree import chain
+from mmspec.core.length.goodput import Goodput
+from mmspec.core.length.round_estimates import AcceptanceModel, RoundCosts
+from mmspec.core.round.draft import Draft, Law, root_only
+from mmspec.core.round.loop import NoDraft
+from mmspec.core.round.tree import chain
 
 LENGTH, DEEPEST = 60, 8
 REQUESTS = [LENGTH] * 30

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from mmspec.core.draft import Draft
-from mmspec.core.goodput import Goodput
-from mmspec.core.length import doubling_lengths
+from mmspec.core.length.controls import doubling_lengths
+from mmspec.core.length.goodput import Goodput
+from mmspec.core.round.draft import Draft
 from tests.core.test_goodput import Always, Answer, Script, Scripted, World, run
 
 PICTURE, WINDOW = 256, 63

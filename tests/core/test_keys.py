@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from mmspec.core.keys import Keys, Purpose
+from mmspec.core.round.keys import Keys, Purpose
 from mmspec.kernels.counter import mix, mix_int, uniforms_reference
 
 

@@ -11,10 +11,10 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from mmspec.core import loop
-from mmspec.core.keys import Keys
-from mmspec.core.loop import DecodingRun, attention_of_changing_shapes, can_follow
-from mmspec.core.rules import BestExact, Reflection, Rule
+from mmspec.core.round import loop
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import DecodingRun, attention_of_changing_shapes, can_follow
+from mmspec.core.round.rules import BestExact, Reflection, Rule
 from tests.core.domains.blocks import TARGET, Film, RewardThreshold, Sketcher
 from tests.core.domains.canvas import Canvas, CellByCell, Painter
 from tests.core.domains.gaussians import SCALE, Chain, Guesser

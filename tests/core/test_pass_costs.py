@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from mmspec.core.pass_costs import PassCurve, pad_nodes, pass_costs_of
-from mmspec.core.tree import chain, static_tree
+from mmspec.core.length.pass_costs import PassCurve, pad_nodes, pass_costs_of
+from mmspec.core.round.tree import chain, static_tree
 from tests.core.replayed import FP32, Machine
 
 

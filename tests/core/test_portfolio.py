@@ -10,10 +10,10 @@ from time import perf_counter
 
 import pytest
 
-from mmspec.core.draft_options import DraftOption
-from mmspec.core.loop import NoDraft
-from mmspec.core.pass_costs import PassCurve
-from mmspec.core.portfolio import GoodputPortfolio
+from mmspec.core.length.draft_options import DraftOption
+from mmspec.core.length.pass_costs import PassCurve
+from mmspec.core.length.portfolio import GoodputPortfolio
+from mmspec.core.round.loop import NoDraft
 from tests.core.replayed import (
     BF16,
     FP32,

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from mmspec.core.draft_estimates import DrawCost, RequestAcceptance
-from mmspec.core.pass_costs import PassCurve
-from mmspec.core.portfolio import GoodputPortfolio
-from mmspec.core.round_estimates import RoundCosts
+from mmspec.core.length.draft_estimates import DrawCost, RequestAcceptance
+from mmspec.core.length.pass_costs import PassCurve
+from mmspec.core.length.portfolio import GoodputPortfolio
+from mmspec.core.length.round_estimates import RoundCosts
 from tests.core.replayed import BF16, FP32, Copying, Guessing, Machine, Replay, decode
 from tests.core.test_portfolio import prose
 

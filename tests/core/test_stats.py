@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.core.stats import Stats
+from mmspec.core.round.stats import Stats
 
 
 def test_the_timed_parts_and_the_rest_make_the_whole_call() -> None:
@@ -22,7 +22,7 @@ def test_the_timed_parts_and_the_rest_make_the_whole_call() -> None:
 
 def test_a_part_that_is_timed_inside_another_has_its_seconds_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 1.0, 4.0, 10.0])  # verify begins, target begins, target ends, verify ends
-    monkeypatch.setattr("mmspec.core.stats.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("mmspec.core.round.stats.perf_counter", lambda: next(clock))
     stats = Stats()
     with pytest.raises(KeyError), stats.time("verify"), stats.time("target"):
         raise KeyError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.core.draft import Draft, Law, Verdict, expand_tree, gather_nodes, root_only, run_of
-from mmspec.core.tree import Tree, chain, chains, dynamic_tree, static_tree
+from mmspec.core.round.draft import Draft, Law, Verdict, expand_tree, gather_nodes, root_only, run_of
+from mmspec.core.round.tree import Tree, chain, chains, dynamic_tree, static_tree
 
 SHAPES = [[0], [0, 0], [0, 0, 1, 2], [0, 0, 0, 0], [0, 0, 1, 0, 1, 3, 2], [0, 0, 0, 1, 1, 2, 2, 3]]
 

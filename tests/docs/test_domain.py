@@ -7,9 +7,9 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from mmspec.core.keys import Keys
-from mmspec.core.loop import DecodingRun
-from mmspec.core.rules import TokenWise
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import DecodingRun
+from mmspec.core.round.rules import TokenWise
 from tests.docs.examples import imported, said
 
 V, LENGTH, ROWS = 3, 4, 6000

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mmspec.certify.rules import RELAXED, step_of
-from mmspec.core.rules import resolve
+from mmspec.core.round.rules import resolve
 from mmspec.methods import find, names
 from mmspec.vlm.drafters.published import PUBLISHED
 from tests.docs.examples import EXAMPLES, ROOT

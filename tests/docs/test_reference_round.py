@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from mmspec.core import Keys, Purpose
-from mmspec.core.loop import DecodingRun
-from mmspec.core.rules import TokenWise
+from mmspec.core.round.loop import DecodingRun
+from mmspec.core.round.rules import TokenWise
 from tests.docs.examples import imported
 
 PURPOSES = {"draft": Purpose.DRAFT, "accept": Purpose.ACCEPT, "resample": Purpose.RESIDUAL}

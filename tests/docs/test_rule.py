@@ -7,8 +7,8 @@ import torch
 from scipy.stats import chisquare
 
 from mmspec.certify.enumeration import LAWS, contrasted_tables, enumerate_rule, expected_accepted, inexactness
-from mmspec.core.rules import TokenWise, resolve
-from mmspec.core.tree import chain, static_tree
+from mmspec.core.round.rules import TokenWise, resolve
+from mmspec.core.round.tree import chain, static_tree
 from mmspec.imagegen import Geometry, ImagePipeline
 from mmspec.methods import find, names
 from tests.docs.examples import imported, said

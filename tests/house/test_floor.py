@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from mmspec.core.compat import NEWEST_TESTED, OLDEST
+from mmspec.core.layers.compat import NEWEST_TESTED, OLDEST
 from tests import floor
 from tests.house.tree import ROOT
 

@@ -126,11 +126,11 @@ def test_scripts_import_the_package_not_its_folders() -> None:
     [
         ("mmspec.kernels.draft_tree", "import numpy"),
         ("mmspec.kernels.draft_tree", "from mmspec.core import draft"),
-        ("mmspec.core.loop", "from ..vlm import api"),
-        ("mmspec.core.loop", "def f():\n    from mmspec import zoo"),
-        ("mmspec.core.loop", "import importlib\nimportlib.import_module('mmspec.vlm')"),
-        ("mmspec.core.loop", "import importlib\nimportlib.import_module(f'mmspec.vlm.{name}')"),
-        ("mmspec.core.loop", "import mmspec"),
+        ("mmspec.core.round.loop", "from ..vlm import api"),
+        ("mmspec.core.round.loop", "def f():\n    from mmspec import zoo"),
+        ("mmspec.core.round.loop", "import importlib\nimportlib.import_module('mmspec.vlm')"),
+        ("mmspec.core.round.loop", "import importlib\nimportlib.import_module(f'mmspec.vlm.{name}')"),
+        ("mmspec.core.round.loop", "import mmspec"),
         ("mmspec.vlm.target", "from mmspec.zoo import world"),
         ("mmspec.vlm.target", "import mmspec.imagegen"),
         ("mmspec.vlm.target", "import vlm"),
@@ -148,8 +148,8 @@ def test_a_forbidden_import_is_found(module: str, source: str) -> None:
     ("module", "source"),
     [
         ("mmspec.kernels.draft_tree", "import torch\nimport triton.language as tl\nfrom . import weigh"),
-        ("mmspec.core.loop", "from mmspec.kernels import select\nfrom .rules import token\nimport numpy"),
-        ("mmspec.core.loop", "from mmspec import __version__"),
+        ("mmspec.core.round.loop", "from mmspec.kernels import select\nfrom .rules import token\nimport numpy"),
+        ("mmspec.core.round.loop", "from mmspec import __version__"),
         (
             "mmspec.vlm.drafters.eagle",
             "from mmspec.core import draft\nfrom ..target import Target",

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Law, Verdict
-from mmspec.core.keys import Keys
-from mmspec.core.loop import DecodingRun
-from mmspec.core.pool import SlotPool
-from mmspec.core.tree import chains
+from mmspec.core.round.draft import Draft, Law, Verdict
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import DecodingRun
+from mmspec.core.round.pool import SlotPool
+from mmspec.core.round.tree import chains
 from mmspec.imagegen.any_order import AnyOrderTarget
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.rowwise import ZipAR

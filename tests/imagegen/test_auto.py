@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 import torch
 
-from mmspec.core.draft import Draft
 from mmspec.core.drafting.shapes import StaticTree
-from mmspec.core.goodput import Goodput
-from mmspec.core.rules.base import UnsupportedCombination
+from mmspec.core.length.goodput import Goodput
+from mmspec.core.round.draft import Draft
+from mmspec.core.round.rules.base import UnsupportedCombination
 from mmspec.imagegen import PJD, SCD, SJD, Proactive, RowDrafts
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi.drafter import JacobiState

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from mmspec.certify.samples import chi_square
-from mmspec.core.draft import Law
 from mmspec.core.drafting.stored_laws import StoredLawTrees
+from mmspec.core.round.draft import Law
 from mmspec.imagegen import grid_memory
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.grid_memory import GridMemory, GridMemoryState, GridTable

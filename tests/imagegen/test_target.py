@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Law
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.loop import Memoryless
-from mmspec.core.pool import SlotPool
-from mmspec.core.tree import chain
+from mmspec.core.round.draft import Draft, Law
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.loop import Memoryless
+from mmspec.core.round.pool import SlotPool
+from mmspec.core.round.tree import chain
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SJD
 from mmspec.imagegen.pipeline import ImagePipeline

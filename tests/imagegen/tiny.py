@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm, one_hot, scaled_dot_product_attention
 
-from mmspec.core.loop import Drafter
-from mmspec.core.pool import SlotPool
-from mmspec.core.rules.base import Rule
+from mmspec.core.round.loop import Drafter
+from mmspec.core.round.pool import SlotPool
+from mmspec.core.round.rules.base import Rule
 from mmspec.imagegen.base_pipeline import ImageOutput
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.model import ImageModelOutput

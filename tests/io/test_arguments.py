@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import mmspec
-from mmspec.core.keys import Keys
+from mmspec.core.round.keys import Keys
 from mmspec.io.validation import boolean, check_fields, number, whole
 from mmspec.vlm.drafters import PromptLookup
 from tests.wrong_values import cases, refused

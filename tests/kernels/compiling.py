@@ -13,8 +13,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from mmspec.core.rules.siblings import rejection_order
-from mmspec.core.tree import dynamic_tree, static_tree
+from mmspec.core.round.rules.siblings import rejection_order
+from mmspec.core.round.tree import dynamic_tree, static_tree
 from mmspec.kernels import dispatch
 from mmspec.kernels.block_verification import block_thresholds, token_thresholds
 from mmspec.kernels.counter import uniforms

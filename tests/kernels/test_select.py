@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.core.tree import dynamic_tree, static_tree
+from mmspec.core.round.tree import dynamic_tree, static_tree
 from mmspec.kernels.draft_tree import select_path
 
 

@@ -39,9 +39,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft
-from mmspec.core.rules import Weights
-from mmspec.core.rules.relaxed import RelaxedRule
+from mmspec.core.round.draft import Draft
+from mmspec.core.round.rules import Weights
+from mmspec.core.round.rules.relaxed import RelaxedRule
 from mmspec.methods import method
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from mmspec.core.keys import Keys
+from mmspec.core.round.keys import Keys
 from mmspec.video import BlockPlan, Cached, CausalWan, ChunkCache, FewStep, KeyedBlockNoise, WanConfig, WanVideo
 
 SIZES = WanConfig(

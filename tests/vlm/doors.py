@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 import mmspec
-from mmspec.core.loop import Drafter
+from mmspec.core.round.loop import Drafter
 
 DOORS = ("generate", "custom_generate", "enable")
 

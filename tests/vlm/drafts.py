@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Law
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
+from mmspec.core.round.draft import Draft, Law
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.tree import Tree, chain, dynamic_tree, static_tree
 
 STATIC = (0, 0, 0, 0, 1, 1, 2, 4, 4, 6, 7, 9)  # depth 4, ragged
 SHAPES = ("chain", "static", "dynamic")

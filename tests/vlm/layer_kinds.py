@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, LogitsProcessorList, StoppingCriteriaList
 
-from mmspec.core.draft import Draft, Evidence, Law, Verdict
-from mmspec.core.tree import Tree
+from mmspec.core.round.draft import Draft, Evidence, Law, Verdict
+from mmspec.core.round.tree import Tree
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.prefill import prepare_inputs
 from mmspec.vlm.target import TextTarget

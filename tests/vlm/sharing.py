@@ -9,7 +9,7 @@ import transformers as hf
 from torch import distributed
 
 import mmspec
-from mmspec.core.goodput import Goodput
+from mmspec.core.length.goodput import Goodput
 from tests.vlm.drafts import Scripted, continuation
 from tests.vlm.layer_kinds import ragged
 

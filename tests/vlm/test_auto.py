@@ -10,8 +10,8 @@ import torch
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain
-from mmspec.core.goodput import Goodput
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
+from mmspec.core.length.goodput import Goodput
 from mmspec.vlm.auto import automatic, offer, offered_drafters
 from mmspec.vlm.drafters import PromptLookup
 from tests.vlm.drafters.trained import make

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import DynamicCache, LogitsProcessor, LogitsProcessorList
 
 import mmspec
-from mmspec.core.loop import Drafter
+from mmspec.core.round.loop import Drafter
 from mmspec.vlm.drafters import PromptLookup, SmallModel, TokenRecycling
 from mmspec.vlm.output import RowsFailed
 from tests.vlm.drafts import SHAPES, Bigram, Scripted, continuation

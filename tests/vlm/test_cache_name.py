@@ -10,7 +10,7 @@ import torch
 from transformers import DynamicCache
 
 import mmspec
-from mmspec.core.compat import CACHE, NEWEST_TESTED, OLDEST, check_version
+from mmspec.core.layers.compat import CACHE, NEWEST_TESTED, OLDEST, check_version
 from mmspec.vlm.conversation import Past
 from tests.vlm.tiny import tiny
 

@@ -10,7 +10,7 @@ import torch
 import mmspec
 from mmspec.core.drafting.heap import BestFirst
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
-from mmspec.core.length import ConfidenceStop, FixedLength
+from mmspec.core.length.controls import ConfidenceStop, FixedLength
 from mmspec.methods.text import joined, split
 from mmspec.vlm import generate
 from mmspec.vlm.auto import offer

@@ -10,7 +10,7 @@ import transformers as hf
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.core.goodput import Goodput
+from mmspec.core.length.goodput import Goodput
 from mmspec.vlm.drafters import PromptLookup
 from tests.vlm.doors import DOORS, call_through
 from tests.vlm.drafters.trained import make

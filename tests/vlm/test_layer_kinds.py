@@ -11,10 +11,10 @@ from packaging.version import parse
 from torch import Tensor
 
 import mmspec
-from mmspec.core.cache import LayerStates, StateLayer
-from mmspec.core.compat import read_by_number
-from mmspec.core.tree import static_tree
-from mmspec.core.tree_recurrence import CommittedPaths
+from mmspec.core.layers.compat import read_by_number
+from mmspec.core.layers.tree_recurrence import CommittedPaths
+from mmspec.core.round.cache import LayerStates, StateLayer
+from mmspec.core.round.tree import static_tree
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.target import TextTarget
 from tests.vlm.drafts import SHAPES, STATIC, Scripted, continuation, random_tree

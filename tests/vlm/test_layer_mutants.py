@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core import layer_plan as masks_module
-from mmspec.core.cache import StateLayer
-from mmspec.core.layer_plan import LayerSpec
-from mmspec.core.pool import SlotPool
-from mmspec.core.tree_recurrence import CommittedPaths
+from mmspec.core.layers import layer_plan as masks_module
+from mmspec.core.layers.layer_plan import LayerSpec
+from mmspec.core.layers.tree_recurrence import CommittedPaths
+from mmspec.core.round.cache import StateLayer
+from mmspec.core.round.pool import SlotPool
 from mmspec.vlm import mixer_passes
 from mmspec.vlm import target as target_module
 from mmspec.vlm.admission import take_apart

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
 import mmspec
-from mmspec.core.draft import Draft, Law
-from mmspec.core.tree import static_tree
+from mmspec.core.round.draft import Draft, Law
+from mmspec.core.round.tree import static_tree
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.prefill import prepare_inputs
 from mmspec.vlm.target import TextTarget

@@ -14,7 +14,7 @@ from mmspec.check.examine import check
 from mmspec.check.memory import memory_of
 from mmspec.check.skeleton import sketch_model
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree, likeliest_tree, nodes_of
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters import SmallModel

@@ -15,8 +15,8 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import mmspec
-from mmspec.core.graphs import capture
-from mmspec.core.length import FixedLength
+from mmspec.core.layers.graphs import capture
+from mmspec.core.length.controls import FixedLength
 from mmspec.vlm import Rounds
 from mmspec.vlm.drafters import Chain, DynamicTree, PromptLookup, SmallModel, StaticTree, TokenRecycling
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter

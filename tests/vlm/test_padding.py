@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import mmspec
-from mmspec.core.draft import Draft, Law
-from mmspec.core.pass_costs import PassCurve
-from mmspec.core.tree import chain
+from mmspec.core.length.pass_costs import PassCurve
+from mmspec.core.round.draft import Draft, Law
+from mmspec.core.round.tree import chain
 from mmspec.vlm.drafters import PromptLookup, TokenRecycling
 from mmspec.vlm.pass_curve import measure_pass_costs
 from tests.vlm.drafters.trained import make

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import mmspec
-from mmspec.core.draft import Draft, EntryStates, Law, root_only
-from mmspec.core.tree import chain
+from mmspec.core.round.draft import Draft, EntryStates, Law, root_only
+from mmspec.core.round.tree import chain
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.api import start
 from mmspec.vlm.partial import check_partial, read_ahead, slots_ahead

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Law, Probes
-from mmspec.core.rules.target_match import TargetMatch
-from mmspec.core.tree import static_tree
+from mmspec.core.round.draft import Draft, Evidence, Law, Probes
+from mmspec.core.round.rules.target_match import TargetMatch
+from mmspec.core.round.tree import static_tree
 from mmspec.vlm.api import start
 from mmspec.vlm.pass_rows import PassRows
 from mmspec.vlm.target import TextTarget

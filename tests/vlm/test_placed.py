@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.core.pool import KeyValueSlots
+from mmspec.core.round.pool import KeyValueSlots
 from mmspec.vlm import architectures
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.conversation import Past

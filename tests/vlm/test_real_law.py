@@ -17,7 +17,7 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper
 
 import mmspec
 from mmspec import zoo
-from mmspec.core.loop import Drafter
+from mmspec.core.round.loop import Drafter
 from mmspec.evaluate.engine.rows import TIE
 from mmspec.evaluate.vlm.requests import VlmPrompt, encode
 from mmspec.evaluate.vlm.runner import margins

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteria, StoppingCriteriaList
 
 import mmspec
-from mmspec.core.loop import Drafter
+from mmspec.core.round.loop import Drafter
 from tests.vlm.drafts import SHAPES, Scripted, continuation
 from tests.vlm.tiny import PAD, TEXT, VIDEO_KINDS, VLMS, prompt, tiny, words
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import TemperatureLogitsWarper, TopPLogitsWarper
 
 import mmspec
-from mmspec.core.loop import Drafter
+from mmspec.core.round.loop import Drafter
 from mmspec.vlm.drafters import SmallModel
 from tests.vlm.drafts import Bigram
 

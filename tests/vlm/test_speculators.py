@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.core.cache import SlotCache
+from mmspec.core.round.cache import SlotCache
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.block_layers import UNLIMITED
 from mmspec.vlm.drafters.base.block_unroll import AnchoredBlocks, unroll_anchored_blocks

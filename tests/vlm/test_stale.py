@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import mmspec
-from mmspec.core.fingerprint import module_like
-from mmspec.core.graphs import capture
+from mmspec.core.layers.fingerprint import module_like
+from mmspec.core.layers.graphs import capture
 from mmspec.imagegen.base_pipeline import auto_controller
 from mmspec.vlm import admission, architectures
 from mmspec.vlm.admission import take_apart

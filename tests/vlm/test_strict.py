@@ -12,8 +12,8 @@ import transformers as hf
 from torch import Tensor
 
 import mmspec
-from mmspec.core import strict as mode
-from mmspec.core import strict_ops
+from mmspec.core.layers import strict as mode
+from mmspec.core.layers import strict_ops
 from mmspec.vlm import admission, pass_rows
 from mmspec.vlm import target as target_module
 from mmspec.vlm.admission import take_apart

@@ -18,7 +18,7 @@ from torch.nn.modules import module as torch_module
 from torch.utils.hooks import RemovableHandle
 
 import mmspec
-from mmspec.core import code_state
+from mmspec.core.round import code_state
 from mmspec.drafters import PromptLookup, SmallModel
 from mmspec.vlm.architectures import parts_of
 from tests.vlm.drafters.trained import make

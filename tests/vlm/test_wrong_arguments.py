@@ -12,8 +12,8 @@ import torch
 from transformers import GenerationConfig
 
 import mmspec
-from mmspec.core.length import ConfidenceStop, FixedLength
-from mmspec.core.rules.typical import TypicalAcceptance
+from mmspec.core.length.controls import ConfidenceStop, FixedLength
+from mmspec.core.round.rules.typical import TypicalAcceptance
 from mmspec.vlm import drafters
 from tests.vlm.tiny import prompt, tiny
 from tests.wrong_values import WRONG, cases, refused

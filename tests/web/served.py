@@ -25,7 +25,7 @@ def slow(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[float]:
     """Makes every round take longer; a list that grows by the moment of each."""
     import time
 
-    from mmspec.core.loop import DecodingRun
+    from mmspec.core.round.loop import DecodingRun
 
     plain, moments = DecodingRun.step, []
 

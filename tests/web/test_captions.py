@@ -7,8 +7,8 @@ import torch
 from PIL import Image
 
 import mmspec
-from mmspec.core.rules.typical import TypicalAcceptance
-from mmspec.core.stats import Stats
+from mmspec.core.round.rules.typical import TypicalAcceptance
+from mmspec.core.round.stats import Stats
 from mmspec.evaluate.vlm.requests import VlmPrompt, demo_scenes, encode
 from mmspec.evaluate.vlm.resources import VlmResources, zoo_resources
 from mmspec.evaluate.vlm.runner import sampling_arguments

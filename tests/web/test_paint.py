@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mmspec.core.stats import Stats
+from mmspec.core.round.stats import Stats
 from mmspec.web.lanes.lane import Lane, LaneRound
 from mmspec.web.lanes.markup import figures, grid, headline, lanes, python, slower, status, strip, table, text
 

@@ -126,7 +126,7 @@ def test_two_visitors_at_once_get_their_own_seeds(address: str, picture: Path, m
 
 def test_whoever_decodes_has_the_machine_for_himself(address: str, picture: Path, monkeypatch) -> None:
     """Rounds of two visitors do not come in turns."""
-    from mmspec.core.loop import DecodingRun
+    from mmspec.core.round.loop import DecodingRun
 
     plain, order = DecodingRun.step, []
 

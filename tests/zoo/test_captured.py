@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import mmspec
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.evaluate.vlm.requests import encode, held_out
 from mmspec.vlm import Rounds
 from mmspec.vlm.drafters import Chain

@@ -7,7 +7,7 @@ import torch
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
-from mmspec.core.length import ConfidenceStop
+from mmspec.core.length.controls import ConfidenceStop
 from mmspec.evaluate.vlm.requests import encode, held_out
 from tests.zoo.drafters import drafters_of
 

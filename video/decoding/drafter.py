@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mmspec.core.rules.base import UnsupportedCombination
+from mmspec.core.round.rules.base import UnsupportedCombination
 from mmspec.video.decoding.request import VideoRequest
 from mmspec.video.model import BlockVideoModel
 from mmspec.video.prompt_encoder import PromptReader

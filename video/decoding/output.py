@@ -8,7 +8,7 @@ from statistics import quantiles
 import numpy as np
 from torch import Tensor
 
-from mmspec.core.stats import Stats
+from mmspec.core.round.stats import Stats
 from mmspec.io.interrupts import Stopped
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from torch import Tensor
 
-from mmspec.core.keys import Keys
+from mmspec.core.round.keys import Keys
 from mmspec.io.validation import whole
 from mmspec.video.decoding.output import BlockRecord
 from mmspec.video.generation import KeyedBlockNoise

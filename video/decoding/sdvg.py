@@ -10,10 +10,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Law, Verdict, root_only
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules.base import UnsupportedCombination
-from mmspec.core.tree import chain
+from mmspec.core.round.draft import Draft, Evidence, Law, Verdict, root_only
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.rules.base import UnsupportedCombination
+from mmspec.core.round.tree import chain
 from mmspec.io.validation import check_fields
 from mmspec.methods import MethodParts, method, value_of
 from mmspec.video.decoding.drafter import check_drafter, model_of, reader_of

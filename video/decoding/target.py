@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmspec.core.batch_target import BatchTarget
-from mmspec.core.draft import Draft, Verdict, root_only
+from mmspec.core.round.batch_target import BatchTarget
+from mmspec.core.round.draft import Draft, Verdict, root_only
 from mmspec.video.decoding.output import VideoStats
 from mmspec.video.decoding.request import DecodedBlock, VideoRequest, VideoRowState
 from mmspec.video.model import BlockVideoModel

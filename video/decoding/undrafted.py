@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from mmspec.core.loop import Drafter, NoDraft
+from mmspec.core.round.loop import Drafter, NoDraft
 from mmspec.methods import MethodParts, method
 from mmspec.video.decoding.drafter import check_drafter, model_of, reader_of
 from mmspec.video.decoding.request import VideoRequest

@@ -10,9 +10,9 @@ from typing import Literal, Self
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Verdict
-from mmspec.core.keys import Keys
-from mmspec.core.rules.base import Rule, Weights
+from mmspec.core.round.draft import Draft, Evidence, Verdict
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.rules.base import Rule, Weights
 from mmspec.io.validation import number, whole
 from mmspec.methods import method
 

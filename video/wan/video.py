@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from mmspec.core.user_code import user_code
+from mmspec.core.round.user_code import user_code
 from mmspec.io.validation import check_fields
 from mmspec.methods import value_of
 from mmspec.video.chunk_cache import ChunkCache, CommittedFrames, Positions

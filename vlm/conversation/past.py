@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
-from mmspec.core.cache import CacheSnapshot, SlotCache
-from mmspec.core.compat import CACHE
-from mmspec.core.fingerprint import Fingerprint, fingerprint, modules_of
-from mmspec.core.loop import DecodingRun, Drafter, DraftState, can_follow, opens_from_ids
-from mmspec.core.rope import first_switch
+from mmspec.core.layers.compat import CACHE
+from mmspec.core.layers.fingerprint import Fingerprint, fingerprint, modules_of
+from mmspec.core.layers.rope import first_switch
+from mmspec.core.round.cache import CacheSnapshot, SlotCache
+from mmspec.core.round.loop import DecodingRun, Drafter, DraftState, can_follow, opens_from_ids
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.conversation.turn import (
@@ -41,8 +41,8 @@ class Past(Cache):
       states can only go back to the end of the last prompt or the start of its `tail`; an earlier difference is refused.
     - All is read again if earlier tokens would see later tokens (PaliGemma, Molmo2), new pictures reach cross-attention
       layers or cannot be separated from old pictures, RoPE changes at this length, or a new drafter reads the states.
-    - All is read again if weights, adapter, attention implementation or device changed, see `mmspec.core.fingerprint`. A
-      drafter with changed weights counts as a new drafter.
+    - All is read again if weights, adapter, attention implementation or device changed, see
+      `mmspec.core.layers.fingerprint`. A drafter with changed weights counts as a new drafter.
 
     A failed call changes nothing but the drafter's state, after which the next call reads all again. `copy.deepcopy`
     and `copy.copy` both return a conversation that goes on independently, so that many requests share a system prompt.

@@ -10,11 +10,11 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 
-from mmspec.core.compat import CACHE
-from mmspec.core.keys import Keys
-from mmspec.core.loop import Drafter
-from mmspec.core.rules.base import Rule
-from mmspec.core.rules.by_name import resolve
+from mmspec.core.layers.compat import CACHE
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import Drafter
+from mmspec.core.round.rules.base import Rule
+from mmspec.core.round.rules.by_name import resolve
 from mmspec.vlm.admission import check_numbers
 from mmspec.vlm.api import generate
 from mmspec.vlm.auto import AUTO

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.cache import CacheSnapshot, SlotCache
-from mmspec.core.compat import CACHE
-from mmspec.core.fingerprint import Fingerprint
+from mmspec.core.layers.compat import CACHE
+from mmspec.core.layers.fingerprint import Fingerprint
+from mmspec.core.round.cache import CacheSnapshot, SlotCache
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.prefill import UnreadPrompt
 

@@ -13,7 +13,7 @@ _PUBLIC = {
     "Chain": "mmspec.core.drafting.shapes",
     "DynamicExit": "mmspec.vlm.drafters.exit_control",
     "DynamicTree": "mmspec.core.drafting.shapes",
-    "Goodput": "mmspec.core.goodput",
+    "Goodput": "mmspec.core.length.goodput",
     "LayerSet": "mmspec.vlm.drafters.layer_search",
     "LikelyNodes": "mmspec.vlm.drafters.node_score",
     "Merged": "mmspec.vlm.drafters.merged",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mmspec.core.draft import Draft
-from mmspec.core.keys import Keys
+from mmspec.core.round.draft import Draft
+from mmspec.core.round.keys import Keys
 from mmspec.io.validation import check_fields
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.likeliest_paths import LikeliestPaths, draft_of_paths

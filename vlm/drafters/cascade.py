@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.draft import Draft, Evidence, Verdict, gather_nodes, root_only, run_of
 from mmspec.core.drafting.growth import draft_of_chain
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.loop import Drafter, NoDraft, check_drafter, verify
-from mmspec.core.rules.by_name import BestExact
-from mmspec.core.sampling import draw
+from mmspec.core.round.draft import Draft, Evidence, Verdict, gather_nodes, root_only, run_of
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.loop import Drafter, NoDraft, check_drafter, verify
+from mmspec.core.round.rules.by_name import BestExact
+from mmspec.core.round.sampling import draw
 from mmspec.io.validation import whole
 from mmspec.methods import MethodParts, method, value_of
 from mmspec.vlm.architectures import parts_of

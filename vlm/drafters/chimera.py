@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.draft import Draft, Evidence, Verdict
 from mmspec.core.drafting.request_shape import shape_of
+from mmspec.core.round.draft import Draft, Evidence, Verdict
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.head_drafter import HeadBlock
 from mmspec.vlm.drafters.base.prefix_heads import PrefixConfig, PrefixHeadDrafter, PrefixState, at_paths

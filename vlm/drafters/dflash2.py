@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import LayerConfig, rms_norm
 from mmspec.core.drafting.request_shape import shape_of
+from mmspec.core.round.cache import SlotCache
 from mmspec.io.pretrained import fill_drafter
 from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method

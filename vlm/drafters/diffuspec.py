@@ -8,12 +8,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.drafting.growth import draft_of_chain
 from mmspec.core.drafting.guided import guide_of
 from mmspec.core.drafting.lattice import LatticeSearch, best_path
 from mmspec.core.drafting.pair_state import PairState
-from mmspec.core.keys import Keys
+from mmspec.core.round.draft import Draft, Evidence, Verdict, root_only
+from mmspec.core.round.keys import Keys
 from mmspec.methods import MethodParts, method
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.drafters.ngram_laws import LawTable, NgramLawState

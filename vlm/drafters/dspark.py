@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.drafting.request_shape import shape_of
-from mmspec.core.fingerprint import module_like
+from mmspec.core.layers.fingerprint import module_like
 from mmspec.io.pretrained import fill_drafter
 from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, EntryStates, Evidence, Verdict, gather_nodes, root_only, run_of
 from mmspec.core.drafting.shapes import Chain
-from mmspec.core.keys import Keys
-from mmspec.core.length import ConfidenceStop, FixedLength
+from mmspec.core.length.controls import ConfidenceStop, FixedLength
+from mmspec.core.round.draft import Draft, EntryStates, Evidence, Verdict, gather_nodes, root_only, run_of
+from mmspec.core.round.keys import Keys
 from mmspec.io.validation import check_fields
 from mmspec.methods import MethodParts, method
 from mmspec.vlm.admission import take_apart

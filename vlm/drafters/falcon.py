@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.draft import gather_nodes
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.core.drafting.unroll import attend_own_draft
+from mmspec.core.round.draft import gather_nodes
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, FeatureState
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, shift_rows

@@ -9,9 +9,9 @@ from typing import Any
 
 from torch import nn
 
-from mmspec.core.fingerprint import made_once
-from mmspec.core.rules.base import Rule
-from mmspec.core.rules.by_name import resolve
+from mmspec.core.layers.fingerprint import made_once
+from mmspec.core.round.rules.base import Rule
+from mmspec.core.round.rules.by_name import resolve
 from mmspec.methods import MethodCall, names, parse
 from mmspec.methods.text import split
 from mmspec.vlm.auto import offered_drafters

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mmspec.core.draft import Draft
 from mmspec.core.drafting.merge import Paths
 from mmspec.core.drafting.picks import values_of
 from mmspec.core.drafting.request_shape import shape_of
+from mmspec.core.round.draft import Draft
 from mmspec.io.validation import whole
 from mmspec.methods import MethodParts, method, value_of
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter

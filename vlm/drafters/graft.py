@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mmspec.core.draft import Draft, Evidence, Verdict
 from mmspec.core.drafting.merge import Paths, with_copied_paths
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.core.drafting.shapes import DynamicTree, likeliest_tree
 from mmspec.core.drafting.tree_stop import TreeStops
-from mmspec.core.keys import Keys
-from mmspec.core.loop import DraftState
+from mmspec.core.round.draft import Draft, Evidence, Verdict
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import DraftState
 from mmspec.io.validation import whole
 from mmspec.methods import MethodParts, method
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.draft import Probes
-from mmspec.core.tree import Tree
+from mmspec.core.round.draft import Probes
+from mmspec.core.round.tree import Tree
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.ppd import PPD, PPDConfig, PPDState, ppd_settings

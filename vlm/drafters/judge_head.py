@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from mmspec.core.fingerprint import module_like
-from mmspec.core.rules.judge import Judge
+from mmspec.core.layers.fingerprint import module_like
+from mmspec.core.round.rules.judge import Judge
 from mmspec.methods import MethodParts, method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter, weights_of

@@ -9,16 +9,16 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.cache import SlotCache
-from mmspec.core.draft import Draft, EntryStates
 from mmspec.core.drafting.growth import DraftBudget
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.core.drafting.shapes import Chain, Shape
 from mmspec.core.drafting.unroll import unroll
-from mmspec.core.keys import Keys
-from mmspec.core.length import ConfidenceStop, LengthControl
-from mmspec.core.tree import chain
+from mmspec.core.length.controls import ConfidenceStop, LengthControl
+from mmspec.core.round.cache import SlotCache
+from mmspec.core.round.draft import Draft, EntryStates
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.tree import chain
 from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts

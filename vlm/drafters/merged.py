@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, Self
 
-from mmspec.core.draft import Draft, Evidence, Law, Verdict
 from mmspec.core.drafting.merge import Paths, with_copied_paths
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.core.drafting.shapes import DynamicTree, Shape, StaticTree
-from mmspec.core.keys import Keys
-from mmspec.core.loop import DraftState
-from mmspec.core.tree import chain
+from mmspec.core.round.draft import Draft, Evidence, Law, Verdict
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import DraftState
+from mmspec.core.round.tree import chain
 from mmspec.io.validation import whole
 from mmspec.methods import MethodParts, method, value_of
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import rms_norm
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.core.drafting.rotary import apply_rotary
+from mmspec.core.round.cache import SlotCache
 from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts

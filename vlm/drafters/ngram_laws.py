@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Protocol
 
-from mmspec.core.draft import Draft, Evidence, Verdict, learnable_nodes
 from mmspec.core.drafting.stored_laws import Ngram, NgramLaws, likeliest
+from mmspec.core.round.draft import Draft, Evidence, Verdict, learnable_nodes
 from mmspec.io.validation import whole
 from mmspec.vlm.target import TextTarget
 

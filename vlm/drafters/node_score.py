@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.fingerprint import module_like
+from mmspec.core.layers.fingerprint import module_like
 from mmspec.io.validation import check_fields
 from mmspec.methods import MethodParts, method
 from mmspec.vlm.architectures import Parts

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoTokenizer
 
-from mmspec.core.draft import gather_nodes
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.core.drafting.shapes import Chain
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
+from mmspec.core.round.draft import gather_nodes
 from mmspec.io.checkpoints import load_part
 from mmspec.methods import method
 from mmspec.vlm.admission import take_apart

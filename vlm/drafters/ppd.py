@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.draft import Draft, Evidence, Probes, Verdict, gather_nodes
 from mmspec.core.drafting.growth import DraftBudget, grow_draft
 from mmspec.core.drafting.shapes import DynamicTree, StaticTree
-from mmspec.core.keys import Keys
-from mmspec.core.length import LengthControl
-from mmspec.core.tree import Tree
+from mmspec.core.length.controls import LengthControl
+from mmspec.core.round.draft import Draft, Evidence, Probes, Verdict, gather_nodes
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.tree import Tree
 from mmspec.io.validation import whole
 from mmspec.methods import MethodParts, method
 from mmspec.vlm.architectures import Parts

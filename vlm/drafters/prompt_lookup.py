@@ -7,9 +7,9 @@ from itertools import takewhile
 
 import torch
 
-from mmspec.core.draft import Draft, Evidence, Law, Preview, Verdict, root_only
-from mmspec.core.keys import Keys
-from mmspec.core.tree import chain
+from mmspec.core.round.draft import Draft, Evidence, Law, Preview, Verdict, root_only
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.tree import chain
 from mmspec.io.validation import check_fields
 from mmspec.methods import method
 from mmspec.vlm.target import TextTarget

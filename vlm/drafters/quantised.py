@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.fingerprint import made_once
-from mmspec.core.length import FixedLength
+from mmspec.core.layers.fingerprint import made_once
+from mmspec.core.length.controls import FixedLength
 from mmspec.methods import MethodParts, method, value_of
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.small_model import SmallModel

@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmspec.core.draft import Draft
 from mmspec.core.drafting.growth import DraftBudget
 from mmspec.core.drafting.layer import DraftLayer
-from mmspec.core.keys import Keys
-from mmspec.core.length import LengthControl
+from mmspec.core.length.controls import LengthControl
+from mmspec.core.round.draft import Draft
+from mmspec.core.round.keys import Keys
 from mmspec.io.validation import number
 from mmspec.methods import MethodParts, method
 from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter

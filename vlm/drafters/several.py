@@ -9,11 +9,11 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.drafting.growth import DraftBudget, grow_draft
 from mmspec.core.drafting.pair_state import PairState
 from mmspec.core.drafting.shapes import Chain, Shape
-from mmspec.core.keys import Keys
+from mmspec.core.round.draft import Draft, Evidence, Verdict, root_only
+from mmspec.core.round.keys import Keys
 from mmspec.methods import MethodParts, method, value_of
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.target import TextTarget

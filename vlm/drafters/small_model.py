@@ -8,16 +8,16 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.cache import SlotCache
-from mmspec.core.compat import CACHE
-from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.drafting.growth import draft_of_chain
 from mmspec.core.drafting.guided import drawable, guide_of
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.layer_plan import attention_masks
-from mmspec.core.length import FixedLength, LengthControl, control_for, grow_by, learn_lengths, show_drawn
-from mmspec.core.sampling import draw
-from mmspec.core.tree import chain
+from mmspec.core.layers.compat import CACHE
+from mmspec.core.layers.layer_plan import attention_masks
+from mmspec.core.length.controls import FixedLength, LengthControl, control_for, grow_by, learn_lengths, show_drawn
+from mmspec.core.round.cache import SlotCache
+from mmspec.core.round.draft import Draft, Evidence, Verdict, root_only
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.sampling import draw
+from mmspec.core.round.tree import chain
 from mmspec.io.checkpoints import load_model, load_part
 from mmspec.io.pretrained import folder_of, from_zoo
 from mmspec.methods import MethodParts, method, value_of

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.fingerprint import module_like
+from mmspec.core.layers.fingerprint import module_like
 from mmspec.io.pretrained import fill_drafter
 from mmspec.io.validation import check_fields
 from mmspec.kernels.small_linear import small_linear

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from mmspec.core.draft import Draft
 from mmspec.core.drafting.shapes import likeliest_tree
 from mmspec.core.drafting.stored_laws import StoredLawTrees
-from mmspec.core.keys import Keys
+from mmspec.core.round.draft import Draft
+from mmspec.core.round.keys import Keys
 from mmspec.io.validation import check_fields
 from mmspec.methods import method
 from mmspec.vlm.drafters.ngram_laws import LawTable, NgramLawState, sizes_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mmspec.core.length import ConfidenceStop, LengthControl
+from mmspec.core.length.controls import ConfidenceStop, LengthControl
 from mmspec.io.validation import check_fields
 from mmspec.methods import method, value_of
 from mmspec.vlm.drafters.layer_search import LayerSet, SearchingState

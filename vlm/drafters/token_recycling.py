@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Law, Verdict, learnable_nodes, root_only, without_tail
 from mmspec.core.drafting.shapes import likeliest_tree
-from mmspec.core.keys import Keys
-from mmspec.core.tree import static_tree
+from mmspec.core.round.draft import Draft, Evidence, Law, Verdict, learnable_nodes, root_only, without_tail
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.tree import static_tree
 from mmspec.io.validation import check_fields, whole
 from mmspec.methods import method
 from mmspec.vlm.target import TextTarget

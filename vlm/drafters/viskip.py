@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Verdict, root_only
-from mmspec.core.keys import Keys
+from mmspec.core.round.draft import Draft, Evidence, Verdict, root_only
+from mmspec.core.round.keys import Keys
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.flash.head import SarHead
 from mmspec.vlm.target import TextTarget

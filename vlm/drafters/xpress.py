@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.draft import Draft
 from mmspec.core.drafting.growth import DraftBudget, draft_of_chain
 from mmspec.core.drafting.picks import values_of
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.core.drafting.shapes import Chain
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.sampling import draw
+from mmspec.core.round.draft import Draft
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.sampling import draw
 from mmspec.io.pretrained import fill_drafter
 from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method

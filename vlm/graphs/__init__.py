@@ -1,1 +1,1 @@
-"""Captured decoding rounds of text, which run without the host: see `mmspec.core.graphs`."""
+"""Captured decoding rounds of text, which run without the host: see `mmspec.core.layers.graphs`."""

@@ -9,8 +9,8 @@ import torch
 
 from mmspec.core.drafting.pair_state import PairState, PendingFeatures
 from mmspec.core.drafting.shapes import Chain
-from mmspec.core.graphs import AsyncReadback, CaptureRefused
-from mmspec.core.loop import DecodingRun, NoDraft
+from mmspec.core.layers.graphs import AsyncReadback, CaptureRefused
+from mmspec.core.round.loop import DecodingRun, NoDraft
 from mmspec.vlm.graphs.graph_slot import GraphSlot
 from mmspec.vlm.graphs.rounds import Rounds, width_of
 from mmspec.vlm.target import TextTarget

@@ -8,16 +8,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mmspec.core.batch_target import BatchTarget, host_rows
-from mmspec.core.cache import SlotCache
-from mmspec.core.draft import Draft, Evidence, Verdict, gather_nodes, run_of
 from mmspec.core.drafting.pair_state import FixedPendingFeatures
 from mmspec.core.drafting.shapes import nodes_of
-from mmspec.core.fingerprint import modules_of, tensors_of
-from mmspec.core.graphs import FixedTensors, capture, check_capturable, outside_storages
-from mmspec.core.keys import CountedKeys, Keys
-from mmspec.core.loop import DraftState, NoDraft, attention_of_changing_shapes, verify
-from mmspec.core.rules.base import Rule
+from mmspec.core.layers.fingerprint import modules_of, tensors_of
+from mmspec.core.layers.graphs import FixedTensors, capture, check_capturable, outside_storages
+from mmspec.core.round.batch_target import BatchTarget, host_rows
+from mmspec.core.round.cache import SlotCache
+from mmspec.core.round.draft import Draft, Evidence, Verdict, gather_nodes, run_of
+from mmspec.core.round.keys import CountedKeys, Keys
+from mmspec.core.round.loop import DraftState, NoDraft, attention_of_changing_shapes, verify
+from mmspec.core.round.rules.base import Rule
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.target import TextTarget
 

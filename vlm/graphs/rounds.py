@@ -8,11 +8,11 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
-from mmspec.core.fingerprint import modules_of, places_of
-from mmspec.core.graphs import CaptureRefused, capture
-from mmspec.core.keys import Keys
-from mmspec.core.loop import DraftState, NoDraft
-from mmspec.core.rules.base import Rule
+from mmspec.core.layers.fingerprint import modules_of, places_of
+from mmspec.core.layers.graphs import CaptureRefused, capture
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import DraftState, NoDraft
+from mmspec.core.round.rules.base import Rule
 from mmspec.vlm.graphs.graph_slot import GraphSlot, Recorder, reach_of
 from mmspec.vlm.target import TextTarget
 

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from mmspec.core.snapshot import ATOMS, SHARED, fields, slots_of, traverse
+from mmspec.core.round.snapshot import ATOMS, SHARED, fields, slots_of, traverse
 
 Processor = Callable[[Tensor, Tensor], Tensor]
 

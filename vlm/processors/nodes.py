@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import LogitsProcessorList
 from transformers.generation import logits_process as hf
 
-from mmspec.core.draft import Draft, expand_tree
+from mmspec.core.round.draft import Draft, expand_tree
 from mmspec.vlm.processors.branches import Branch, Lockstep, PendingBranch
 from mmspec.vlm.processors.copies import Processor
 from mmspec.vlm.processors.proof import prove_processors

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.code_state import started_gpus
-from mmspec.core.snapshot import MOST, snapshot
+from mmspec.core.round.code_state import started_gpus
+from mmspec.core.round.snapshot import MOST, snapshot
 from mmspec.vlm.processors.branches import Branch
 from mmspec.vlm.processors.copies import ForkedProcessors, ModelAttributes, Processor, copy_of, tokens_within
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
-from mmspec.core.draft import Draft, Law, root_only
-from mmspec.core.split_trial import TrialMismatch, path_to
-from mmspec.core.strict_ops import BLOCK
-from mmspec.core.tree import Tree, chain, static_tree
+from mmspec.core.layers.strict_ops import BLOCK
+from mmspec.core.round.draft import Draft, Law, root_only
+from mmspec.core.round.split_trial import TrialMismatch, path_to
+from mmspec.core.round.tree import Tree, chain, static_tree
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.prefill import prepare_inputs
 from mmspec.vlm.proof.trial import ordinary_tokens, padding_id

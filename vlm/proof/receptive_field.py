@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from mmspec.core.cache import CrossLayer, EmptyLayer, StateLayer
-from mmspec.core.compat import CACHE
-from mmspec.core.layer_plan import LayerSpec, as_decoder_masks
-from mmspec.core.split_trial import TrialMismatch
+from mmspec.core.layers.compat import CACHE
+from mmspec.core.layers.layer_plan import LayerSpec, as_decoder_masks
+from mmspec.core.round.cache import CrossLayer, EmptyLayer, StateLayer
+from mmspec.core.round.split_trial import TrialMismatch
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.prefill import wrapped_logits
 from mmspec.vlm.proof.trial import ordinary_tokens

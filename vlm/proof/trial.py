@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteriaList
 
-from mmspec.core.cache import SlotCache
-from mmspec.core.code_state import chance
-from mmspec.core.draft import Draft, Law, neutralise_bad_scores, root_only
-from mmspec.core.split_trial import TrialMismatch, path_to, rounding_gap
-from mmspec.core.tree import chain, static_tree
+from mmspec.core.round.cache import SlotCache
+from mmspec.core.round.code_state import chance
+from mmspec.core.round.draft import Draft, Law, neutralise_bad_scores, root_only
+from mmspec.core.round.split_trial import TrialMismatch, path_to, rounding_gap
+from mmspec.core.round.tree import chain, static_tree
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.hf_model import class_generate
 from mmspec.vlm.prefill import PROMPT_ALONE, prepare_inputs

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import TemperatureLogitsWarper
 
-from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree
 from mmspec.core.drafting.pair_state import PendingFeatures
+from mmspec.core.round.draft import Draft, Evidence, Verdict, expand_tree
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter

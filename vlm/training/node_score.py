@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.draft import Draft, Evidence, Verdict
 from mmspec.core.drafting.heap import BestFirst
-from mmspec.core.keys import Keys
-from mmspec.core.loop import DraftState
+from mmspec.core.round.draft import Draft, Evidence, Verdict
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import DraftState
 from mmspec.vlm.api import start
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.drafters.node_score import NodeScore, NodeScoreConfig

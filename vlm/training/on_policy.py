@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 
 from mmspec.core.drafting.shapes import Chain
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.io.validation import whole
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.draft import Draft, Evidence, Verdict
-from mmspec.core.keys import Keys
+from mmspec.core.round.draft import Draft, Evidence, Verdict
+from mmspec.core.round.keys import Keys
 from mmspec.io.files import write_json_atomic
 from mmspec.io.validation import whole
 from mmspec.vlm.architectures import Parts

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 
-from mmspec.core.compat import CACHE
-from mmspec.core.layer_plan import as_decoder_masks
+from mmspec.core.layers.compat import CACHE
+from mmspec.core.layers.layer_plan import as_decoder_masks
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
 from mmspec.vlm.training.block_objective import draw_anchors

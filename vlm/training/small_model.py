@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.io.files import write_json_atomic
 from mmspec.training.loop import train_steps
 from mmspec.training.run_state import RunState

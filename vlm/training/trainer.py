@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.drafting.shapes import Chain
-from mmspec.core.length import FixedLength
-from mmspec.core.loop import Drafter
+from mmspec.core.length.controls import FixedLength
+from mmspec.core.round.loop import Drafter
 from mmspec.training.loop import train_steps
 from mmspec.training.run_state import RunState
 from mmspec.training.schedule import Schedule

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Law, Verdict, root_only
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.pool import SlotPool
-from mmspec.core.tree import chain
+from mmspec.core.round.draft import Draft, Evidence, Law, Verdict, root_only
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.pool import SlotPool
+from mmspec.core.round.tree import chain
 from mmspec.imagegen.continuous.causal.target import CausalTarget
 from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
 from mmspec.imagegen.continuous.head_sampling.head import Head

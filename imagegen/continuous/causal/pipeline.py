@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from mmspec.core.loop import Drafter
-from mmspec.core.pipeline_parts import Load, decoding_from_text, fitted_pipeline
+from mmspec.core.drafting.named_weights import Load, decoding_from_text, fitted_pipeline
+from mmspec.core.round.loop import Drafter
 from mmspec.imagegen.base_pipeline import BasePipeline
 from mmspec.imagegen.components import load_component, write_component
 from mmspec.imagegen.conditioning import class_labels

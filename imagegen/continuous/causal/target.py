@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, expand_tree, root_only
-from mmspec.core.keys import Keys
-from mmspec.core.pool import SlotPool
+from mmspec.core.round.draft import Draft, Evidence, expand_tree, root_only
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.pool import SlotPool
 from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
 from mmspec.imagegen.continuous.head_sampling.head import Head, Trajectory
 from mmspec.imagegen.continuous.head_sampling.sampling import HeadRequest, HeadSampling, Noise

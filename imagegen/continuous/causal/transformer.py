@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
-from mmspec.core.pool import SlotPool
+from mmspec.core.round.pool import SlotPool
 from mmspec.imagegen.conditioning import empty_embedding
 from mmspec.imagegen.continuous.head_sampling.head import Head
 from mmspec.imagegen.continuous.head_sampling.sde_head import SDEHead, Velocity

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmspec.core.draft import Draft, Evidence, Law, Verdict, gather_nodes
-from mmspec.core.keys import Keys
-from mmspec.core.rules.base import Rule, UnsupportedCombination
-from mmspec.core.tree import chains
+from mmspec.core.round.draft import Draft, Evidence, Law, Verdict, gather_nodes
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.rules.base import Rule, UnsupportedCombination
+from mmspec.core.round.tree import chains
 from mmspec.imagegen.continuous.cspd.acceptance import Determinants, Relaxation
 from mmspec.imagegen.continuous.cspd.rules import OwnWithin, TrajectoryRatio
 from mmspec.imagegen.continuous.cspd.target import Context, StepwiseTarget, WindowTarget

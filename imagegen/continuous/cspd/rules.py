@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Verdict
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules.base import Rule, Weights
+from mmspec.core.round.draft import Draft, Evidence, Verdict
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.rules.base import Rule, Weights
 from mmspec.imagegen.continuous.cspd.acceptance import RESIDUAL_TRIES, Relaxation, log_ratio, residual_sample
 from mmspec.imagegen.continuous.cspd.window import WindowDraft, reshape_rows, settled_nodes
 from mmspec.imagegen.continuous.masked_decoding import OwnDraw

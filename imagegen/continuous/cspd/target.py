@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Verdict, gather_nodes
+from mmspec.core.round.draft import Draft, Evidence, Verdict, gather_nodes
 from mmspec.imagegen.continuous.cspd.window import WindowDraft
 from mmspec.imagegen.continuous.masked_target import MaskedTarget, TokenEvidence
 

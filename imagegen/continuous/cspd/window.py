@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft
+from mmspec.core.round.draft import Draft
 from mmspec.imagegen.continuous.head_sampling.head import Gaussian, Trajectory
 from mmspec.imagegen.continuous.masked_target import MaskedTarget
 

@@ -9,8 +9,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import gather_nodes
-from mmspec.core.keys import Keys, Purpose
+from mmspec.core.round.draft import gather_nodes
+from mmspec.core.round.keys import Keys, Purpose
 from mmspec.imagegen.continuous.head_sampling.head import Gaussian, Head, Trajectory, sample
 from mmspec.imagegen.continuous.head_sampling.speculation import speculate
 from mmspec.imagegen.continuous.schedules.generation_order import GenerationStep

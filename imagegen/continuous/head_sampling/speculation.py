@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules.gaussian import reflect_point, reflect_threshold
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.rules.gaussian import reflect_point, reflect_threshold
 from mmspec.imagegen.continuous.head_sampling.head import Gaussian, Head, StepDrafter, Trajectory
 
 SLACK = 2.0**-10  # the lost share of acceptance, so that a residual draw takes at most 1 / SLACK tries on average
@@ -101,7 +101,7 @@ def speculate(
     Models are Secretly Exchangeable: Parallelizing DDPMs via Autospeculation". A round drafts window - 1 steps from the
     last valid state's prediction and evaluates all states in a single call. The first rejected draft is replaced by its
     mirror image (heads with a table of scales) or by a residual draw; if all are accepted, a further step follows. The
-    last step is never drafted. Rows are at their own steps, which the verdicts of `mmspec.core.rules` cannot express. z
+    last step is never drafted. Rows are at their own steps, which the verdicts of `mmspec.core.round.rules` cannot express. z
     is [R, width], or [2, R, width] under guidance float [R]; `initial` float [R, d]; `noise` float [R, T, d], `uniform`
     float [R, T] in [0, 1). Heads that predict their scale need `keys`."""
     if window < 1:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from torch import Tensor
 
-from mmspec.core.keys import Keys, Purpose
+from mmspec.core.round.keys import Keys, Purpose
 from mmspec.io.validation import whole
 
 _MOST_STEPS = 1 << 20

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor
 
-from mmspec.core.keys import Keys
-from mmspec.core.rules.base import Rule
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.rules.base import Rule
 from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
 from mmspec.imagegen.continuous.masked_decoding import MaskedDecoding, OwnDraw, PlainSteps
 from mmspec.imagegen.continuous.masked_target import MaskedModel, MaskedTarget

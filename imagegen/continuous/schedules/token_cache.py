@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmspec.core.draft import gather_nodes
+from mmspec.core.round.draft import gather_nodes
 
 KeysValues = tuple[Tensor, Tensor]
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Law
 from mmspec.core.drafting.guided import DraftGuide, LevelScores, LevelwiseState
 from mmspec.core.drafting.heap import NodeFilter, kept_nodes, show_chosen
 from mmspec.core.drafting.picks import best_values, values_of
 from mmspec.core.drafting.shapes import DynamicTree
-from mmspec.core.tree import dynamic_tree
+from mmspec.core.round.draft import Draft, Law
+from mmspec.core.round.tree import dynamic_tree
 
 
 def dynamic_draft(

@@ -7,16 +7,16 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Law
 from mmspec.core.drafting.dynamic import best_prefixes, dynamic_draft
 from mmspec.core.drafting.guided import DraftGuide, LevelScores, LevelwiseState, drawable, guide_of
 from mmspec.core.drafting.heap import BestFirst, best_first_draft
 from mmspec.core.drafting.picks import pick_siblings, values_of
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.length import grow_by, show_drawn
-from mmspec.core.sampling import draw
-from mmspec.core.tree import Tree, chain, static_tree
+from mmspec.core.length.controls import grow_by, show_drawn
+from mmspec.core.round.draft import Draft, Law
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.sampling import draw
+from mmspec.core.round.tree import Tree, chain, static_tree
 
 
 @dataclass(frozen=True, slots=True)

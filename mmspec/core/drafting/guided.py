@@ -5,7 +5,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from mmspec.core.pool import SlotPool
+from mmspec.core.round.pool import SlotPool
 
 
 class LevelwiseState(Protocol):

@@ -7,13 +7,13 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Law
 from mmspec.core.drafting.guided import DraftGuide, LevelScores, LevelwiseState, drawable
 from mmspec.core.drafting.picks import pick_apart, values_of
 from mmspec.core.drafting.shapes import DynamicTree
-from mmspec.core.keys import Keys
-from mmspec.core.sampling import law_of
-from mmspec.core.tree import dynamic_tree
+from mmspec.core.round.draft import Draft, Law
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.sampling import law_of
+from mmspec.core.round.tree import dynamic_tree
 from mmspec.methods import MethodParts, method, value_of
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.rotary import apply_rotary, axes_of, check_scaling, rotary
 from mmspec.core.drafting.unroll import Fuse, unroll
-from mmspec.core.pool import SlotPool
+from mmspec.core.round.pool import SlotPool
 from mmspec.kernels.small_linear import small_linear
 from mmspec.kernels.tree_attention import attention_part, merge_attention
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmspec.core.draft import Copies, Draft, Law, SecondTree
-from mmspec.core.tree import dynamic_tree, static_tree
+from mmspec.core.round.draft import Copies, Draft, Law, SecondTree
+from mmspec.core.round.tree import dynamic_tree, static_tree
 from mmspec.kernels.reduced_law import spread_scores
 
 Paths = Sequence[Sequence[int]]

@@ -7,14 +7,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Verdict, gather_nodes, root_only, run_of
 from mmspec.core.drafting.growth import DraftBudget, grow_draft
 from mmspec.core.drafting.request_shape import ShapeMixin, shape_for_request
 from mmspec.core.drafting.shapes import Chain, Shape
-from mmspec.core.keys import Keys
-from mmspec.core.length import learn_lengths
-from mmspec.core.pool import SlotPool
-from mmspec.core.tree import chain
+from mmspec.core.length.controls import learn_lengths
+from mmspec.core.round.draft import Draft, Evidence, Verdict, gather_nodes, root_only, run_of
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.pool import SlotPool
+from mmspec.core.round.tree import chain
 
 Pairs = tuple[Tensor, Tensor, list[int]]
 

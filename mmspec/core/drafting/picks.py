@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.sampling import draw_several
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.sampling import draw_several
 
 
 def values_of(column: Tensor, ids: Tensor | None) -> Tensor:

@@ -17,7 +17,7 @@ from mmspec.core.drafting.shapes import (
     StaticTree,
     likeliest_tree,
 )
-from mmspec.core.length import ConfidenceStop, FixedLength, LengthControl, control_for
+from mmspec.core.length.controls import ConfidenceStop, FixedLength, LengthControl, control_for
 from mmspec.methods import MethodParts, method, value_of
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Literal
 
 from mmspec.core.drafting.tree_stop import TreeStops
-from mmspec.core.length import FixedLength, LengthControl
+from mmspec.core.length.controls import FixedLength, LengthControl
 from mmspec.io.validation import check_fields
 from mmspec.methods import method, value_of
 

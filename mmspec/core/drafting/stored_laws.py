@@ -7,10 +7,10 @@ from math import log
 import torch
 from torch import Tensor
 
-from mmspec.core.batch_target import BatchTarget
-from mmspec.core.draft import Draft, Law, root_only, without_tail
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.tree import static_tree
+from mmspec.core.round.batch_target import BatchTarget
+from mmspec.core.round.draft import Draft, Law, root_only, without_tail
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.tree import static_tree
 
 Ngram = tuple[int, ...]
 

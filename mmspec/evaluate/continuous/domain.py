@@ -8,7 +8,7 @@ from typing import Any
 from PIL.Image import Image
 from torch import Tensor
 
-from mmspec.core.draft import Draft
+from mmspec.core.round.draft import Draft
 from mmspec.evaluate.continuous import page
 from mmspec.evaluate.continuous.config import ContinuousBenchConfig, ContinuousSetting
 from mmspec.evaluate.continuous.figures import complete, pipeline_arguments, target_figures

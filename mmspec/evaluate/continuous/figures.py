@@ -8,8 +8,8 @@ import torch
 from einops import rearrange, repeat
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Verdict
-from mmspec.core.keys import Keys
+from mmspec.core.round.draft import Draft, Evidence, Verdict
+from mmspec.core.round.keys import Keys
 from mmspec.evaluate.continuous.config import ContinuousSetting
 from mmspec.evaluate.continuous.resources import ContinuousResources, PipelineArguments
 from mmspec.evaluate.engine.domain import TimedSetting

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mmspec.core.pipeline_parts import read_part
+from mmspec.core.drafting.named_weights import read_part
 from mmspec.evaluate.engine.config import BenchConfig
 from mmspec.evaluate.engine.media import Shows
 from mmspec.evaluate.engine.placement import Placement

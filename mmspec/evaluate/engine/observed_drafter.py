@@ -7,9 +7,9 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
-from mmspec.core.draft import Draft, Evidence, Verdict
-from mmspec.core.keys import Keys
-from mmspec.core.loop import Drafter, DraftState, Target
+from mmspec.core.round.draft import Draft, Evidence, Verdict
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import Drafter, DraftState, Target
 
 DraftObserver = Callable[[Draft, float], None]
 

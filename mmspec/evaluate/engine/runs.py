@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from torch import nn
 
-from mmspec.core.stats import Stats
+from mmspec.core.round.stats import Stats
 
 Case = TypeVar("Case")
 

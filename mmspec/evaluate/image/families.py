@@ -8,8 +8,8 @@ from typing import Any
 
 from mmspec.core.drafting.heap import BestFirst
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree, likeliest_tree
-from mmspec.core.entropy_stop import EntropyStop
-from mmspec.core.length import ConfidenceStop, FixedLength
+from mmspec.core.length.controls import ConfidenceStop, FixedLength
+from mmspec.core.length.entropy_stop import EntropyStop
 from mmspec.evaluate.engine.observed_drafter import sharing
 from mmspec.evaluate.engine.suite import GREEDY, PLAIN, SAMPLED
 from mmspec.evaluate.image.methods import TIMED, ImageMethod, ImageSuite

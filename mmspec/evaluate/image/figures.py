@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Verdict
-from mmspec.core.loop import NoDraft
-from mmspec.core.stats import Stats
+from mmspec.core.round.draft import Draft, Evidence, Verdict
+from mmspec.core.round.loop import NoDraft
+from mmspec.core.round.stats import Stats
 from mmspec.evaluate.engine.runs import TimedRun, row_passes, timed_run
 from mmspec.evaluate.image.config import ImageSetting
 from mmspec.evaluate.image.resources import ImageResources

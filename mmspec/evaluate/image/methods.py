@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from mmspec.core.loop import Drafter
-from mmspec.core.rules.base import Rule
+from mmspec.core.round.loop import Drafter
+from mmspec.core.round.rules.base import Rule
 from mmspec.evaluate.engine.drawn import DrawnMethod, DrawnSuite
 from mmspec.evaluate.engine.suite import PLAIN
 from mmspec.evaluate.image.resources import ImageResources

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mmspec import zoo
-from mmspec.core.loop import Drafter
-from mmspec.core.rules.base import Rule
+from mmspec.core.round.loop import Drafter
+from mmspec.core.round.rules.base import Rule
 from mmspec.evaluate.decoding_options import decoding_call
 from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.model_kinds import CODES, IMAGE_MODELS

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Law
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules import BlockVerification, Rule, TargetMatch, Traversal
-from mmspec.core.sampling import truncated_scores
-from mmspec.core.tree import Tree, chain, static_tree
+from mmspec.core.round.draft import Draft, Evidence, Law
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.rules import BlockVerification, Rule, TargetMatch, Traversal
+from mmspec.core.round.sampling import truncated_scores
+from mmspec.core.round.tree import Tree, chain, static_tree
 from mmspec.imagegen.rules.lantern import Lantern
 from mmspec.kernels.draft_tree import move_slots
 from mmspec.kernels.tree_attention import tree_attention

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from mmspec.core.graphs import CaptureRefused, capture
+from mmspec.core.layers.graphs import CaptureRefused, capture
 from mmspec.evaluate.engine.rows import timed_row
 from mmspec.evaluate.engine.runs import Runner, interleave
 from mmspec.evaluate.engine.suite import Method

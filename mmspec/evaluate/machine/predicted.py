@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from mmspec import vlm
-from mmspec.core.loop import DecodingRun
+from mmspec.core.round.loop import DecodingRun
 from mmspec.estimate.counting import CountedRequest, count_request, count_work, own_clock
 from mmspec.estimate.device import Device
 from mmspec.estimate.probe import probe

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.cache import SlotCache
-from mmspec.core.compat import CACHE
-from mmspec.core.tree import chain
+from mmspec.core.layers.compat import CACHE
+from mmspec.core.round.cache import SlotCache
+from mmspec.core.round.tree import chain
 
 # fields of the published text configs
 _TEXT = {

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from mmspec import zoo
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.evaluate.engine.placement import inputs_on
 from mmspec.evaluate.engine.runs import Runner
 from mmspec.evaluate.image.config import ImageSetting

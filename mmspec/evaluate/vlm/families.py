@@ -10,8 +10,8 @@ from typing import Any
 from mmspec import drafters
 from mmspec.core.drafting.heap import BestFirst
 from mmspec.core.drafting.shapes import HIT_RATES, Chain, DynamicTree, StaticTree, likeliest_tree
-from mmspec.core.entropy_stop import EntropyStop
-from mmspec.core.length import ConfidenceStop
+from mmspec.core.length.controls import ConfidenceStop
+from mmspec.core.length.entropy_stop import EntropyStop
 from mmspec.evaluate.engine.observed_drafter import SharedMemory, sharing
 from mmspec.evaluate.engine.suite import GREEDY, SAMPLED
 from mmspec.evaluate.vlm.documents import DOCUMENT_REQUESTS, PAGES_AGAIN

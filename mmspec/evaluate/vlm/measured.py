@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 import mmspec
 from mmspec import vlm
-from mmspec.core.draft import Draft, Evidence, Law, Verdict
-from mmspec.core.keys import Keys
-from mmspec.core.loop import Target
-from mmspec.core.rules.base import Rule, Weights
-from mmspec.core.rules.by_name import resolve
-from mmspec.core.tree import chain
+from mmspec.core.round.draft import Draft, Evidence, Law, Verdict
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import Target
+from mmspec.core.round.rules.base import Rule, Weights
+from mmspec.core.round.rules.by_name import resolve
+from mmspec.core.round.tree import chain
 from mmspec.evaluate.engine.placement import clock
 from mmspec.evaluate.engine.resume_log import BenchLog
 from mmspec.evaluate.engine.suite import Setting

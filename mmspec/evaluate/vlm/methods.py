@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from mmspec import zoo
 from mmspec.core.drafting.shapes import Chain, Shape
-from mmspec.core.length import FixedLength, LengthControl
+from mmspec.core.length.controls import FixedLength, LengthControl
 from mmspec.evaluate.engine.suite import Method, Suite
 from mmspec.evaluate.vlm.requests import VlmTask
 from mmspec.evaluate.vlm.resources import VlmResources, drafter_specs, takes_pictures
@@ -50,7 +50,7 @@ def whole_layer(drafter: Any) -> Any:
 
 def with_goodput(drafter: Any) -> Any:
     """Choose the draft length by measured costs, down to no draft."""
-    from mmspec.core.goodput import Goodput
+    from mmspec.core.length.goodput import Goodput
 
     return Goodput(drafter)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.core.compat import CACHE
+from mmspec.core.layers.compat import CACHE
 from mmspec.evaluate.engine.domain import TimedSetting
 from mmspec.evaluate.engine.memory import peak_memory
 from mmspec.evaluate.engine.placement import clock, inputs_on

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from mmspec.core.drafting.shapes import DynamicTree, StaticTree
-from mmspec.core.length import ConfidenceStop
+from mmspec.core.length.controls import ConfidenceStop
 from mmspec.evaluate.engine.suite import GREEDY, SAMPLED
 from mmspec.evaluate.vlm.categories import CATEGORIES
 from mmspec.evaluate.vlm.families import FAMILIES

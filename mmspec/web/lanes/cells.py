@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mmspec.core.draft import Draft, Evidence, Verdict
-from mmspec.core.keys import Keys
-from mmspec.core.loop import Drafter, DraftState, Target
+from mmspec.core.round.draft import Draft, Evidence, Verdict
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import Drafter, DraftState, Target
 from mmspec.web.lanes.lane import last_accepted
 
 if TYPE_CHECKING:
-    from mmspec.core.loop import DecodingRun
+    from mmspec.core.round.loop import DecodingRun
     from mmspec.imagegen.base_pipeline import BasePipeline
 
 Marks = tuple[dict[str, list], int]

@@ -9,8 +9,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from mmspec.core.loop import DecodingRun
-    from mmspec.core.stats import Stats
+    from mmspec.core.round.loop import DecodingRun
+    from mmspec.core.round.stats import Stats
 
 WARM_ROUNDS = 3
 

@@ -15,7 +15,7 @@ from mmspec.web.lanes.lane import Lane, RoundMarks, last_accepted, run_pair
 from mmspec.web.lanes.python_code import block_code, picture_code
 
 if TYPE_CHECKING:
-    from mmspec.core.loop import DecodingRun
+    from mmspec.core.round.loop import DecodingRun
     from mmspec.evaluate.continuous.resources import ContinuousResources
     from mmspec.evaluate.image.resources import ImageResources
     from mmspec.evaluate.video.resources import VideoResources

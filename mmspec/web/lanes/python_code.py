@@ -14,13 +14,13 @@ def caption_code(
     """Return the program of a caption. `part` is the name of the drafter's weights in the zoo, None for a drafter
     without weights. `relaxed` means typical acceptance. `sampling` sets the temperature for `generate`."""
     lines = ["import mmspec", "from mmspec.io.images import open_image"]
-    lines += ["from mmspec.core.rules.typical import TypicalAcceptance"] if relaxed else []
+    lines += ["from mmspec.core.round.rules.typical import TypicalAcceptance"] if relaxed else []
     lines += ["", 'model, processor = mmspec.zoo.load("vlm")']
     if part is None:
         lines.append(f"drafter = {drafter!r}")
     elif drafter == "small":
         lines += [
-            "from mmspec.core.length import FixedLength",
+            "from mmspec.core.length.controls import FixedLength",
             f"drafter = mmspec.drafters.SmallModel(mmspec.zoo.load({part!r})[0], FixedLength(5))",
         ]
     else:

@@ -13,7 +13,7 @@ from mmspec.web.lanes.python_code import caption_code
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from mmspec.core.loop import DecodingRun
+    from mmspec.core.round.loop import DecodingRun
     from mmspec.evaluate.vlm.resources import VlmResources
 
 EXACT, RELAXED = "exact", "relaxed"
@@ -68,7 +68,7 @@ def vlm_lanes(resources: VlmResources, request: VlmLaneRequest, seconds: float) 
 
 
 def _start(resources: VlmResources, request: VlmLaneRequest, drafter: Any, law: str) -> DecodingRun:
-    from mmspec.core.rules.typical import TypicalAcceptance
+    from mmspec.core.round.rules.typical import TypicalAcceptance
     from mmspec.evaluate.vlm.requests import VlmPrompt, encode
     from mmspec.evaluate.vlm.runner import sampling_arguments
     from mmspec.vlm import start

@@ -81,7 +81,7 @@ def read(name: str, folder: Path, **options: Any) -> Any:
     if not row.chains:
         return model
     from mmspec.core.drafting.shapes import Chain
-    from mmspec.core.length import FixedLength
+    from mmspec.core.length.controls import FixedLength
 
     return model.with_shape(*(Chain(FixedLength(length)) for length in row.chains))
 

@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Law, Verdict, root_only
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules.base import Rule, Weights
-from mmspec.core.sampling import draw
-from mmspec.core.tree import static_tree
+from mmspec.core.round.draft import Draft, Evidence, Law, Verdict, root_only
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.rules.base import Rule, Weights
+from mmspec.core.round.sampling import draw
+from mmspec.core.round.tree import static_tree
 from mmspec.kernels.law import law_of
 from mmspec.kernels.sampling import sample_categorical
 

@@ -20,13 +20,13 @@ from mmspec.certify.enumeration import (
     target_law,
     total_variation,
 )
-from mmspec.core.draft import Draft
 from mmspec.core.drafting import heap
 from mmspec.core.drafting.growth import DraftBudget, grow_draft
 from mmspec.core.drafting.heap import BestFirst
 from mmspec.core.drafting.shapes import DynamicTree
-from mmspec.core.rules import RecursiveRejection, Rule, Traversal
-from mmspec.core.tree import static_tree
+from mmspec.core.round.draft import Draft
+from mmspec.core.round.rules import RecursiveRejection, Rule, Traversal
+from mmspec.core.round.tree import static_tree
 from tests.vlm.drafters.rows import row_of
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import prompt, tiny

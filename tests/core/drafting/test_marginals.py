@@ -13,9 +13,9 @@ from torch import Tensor
 from mmspec.certify.enumeration import EnumeratedDrafts, inexactness, random_tables
 from mmspec.core.drafting.dynamic import best_prefixes
 from mmspec.core.drafting.shapes import DynamicTree
-from mmspec.core.rules.rejection import BlockVerification, RecursiveRejection, TokenWise, Traversal
-from mmspec.core.rules.target_match import TargetMatch
-from mmspec.core.tree import static_tree
+from mmspec.core.round.rules.rejection import BlockVerification, RecursiveRejection, TokenWise, Traversal
+from mmspec.core.round.rules.target_match import TargetMatch
+from mmspec.core.round.tree import static_tree
 
 V = 3
 CHAIN, TREE = static_tree((0, 0, 1)), static_tree((0, 0, 0, 1, 1, 2, 2))

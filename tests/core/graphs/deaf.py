@@ -29,7 +29,7 @@ def deaf() -> Iterator[None]:
 
 
 def in_deafness(function: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """As `mmspec.core.graphs.capture`, whose every call is such a stretch."""
+    """As `mmspec.core.layers.graphs.capture`, whose every call is such a stretch."""
 
     def call() -> None:
         with deaf():

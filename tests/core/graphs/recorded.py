@@ -84,7 +84,7 @@ class Tape(TorchDispatchMode):
 
 @torch.no_grad()
 def recorded(function: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """As `mmspec.core.graphs.capture`: a replay knows the numbers and addresses of the recorded call and no others.
+    """As `mmspec.core.layers.graphs.capture`: a replay knows the numbers and addresses of the recorded call and no others.
 
     Raises:
         Stale: In a replay, that memory of the recorded call is no longer there.

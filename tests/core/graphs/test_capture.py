@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core import graphs
-from mmspec.core.graphs import CaptureRefused, capture, check_capturable, outside_storages
+from mmspec.core.layers import graphs
+from mmspec.core.layers.graphs import CaptureRefused, capture, check_capturable, outside_storages
 from mmspec.kernels.dispatch import show_launch
 
 GPU = torch.device("cuda", 0)

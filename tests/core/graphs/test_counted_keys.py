@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from mmspec.core.keys import CountedKeys, Keys, Purpose
+from mmspec.core.round.keys import CountedKeys, Keys, Purpose
 
 
 def test_numbers_are_those_of_the_hosts_rounds() -> None:

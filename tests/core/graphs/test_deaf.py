@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from mmspec.core.graphs import HostReadError, recorded_operations
+from mmspec.core.layers.graphs import HostReadError, recorded_operations
 from tests.core.graphs.deaf import Asked, deaf
 
 X = torch.arange(6.0).view(2, 3)

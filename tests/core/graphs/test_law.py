@@ -9,10 +9,10 @@ from torch import Tensor
 from mmspec.certify.enumeration import contrasted_tables as laws
 from mmspec.certify.enumeration import inexactness
 from mmspec.certify.mutants import Lenient, NoResidual
-from mmspec.core.draft import Draft, Evidence, Law, Verdict
-from mmspec.core.rules import BlockVerification, Rule, TargetMatch, TokenWise, Traversal
-from mmspec.core.rules.base import Weights
-from mmspec.core.tree import Tree, chain, static_tree
+from mmspec.core.round.draft import Draft, Evidence, Law, Verdict
+from mmspec.core.round.rules import BlockVerification, Rule, TargetMatch, TokenWise, Traversal
+from mmspec.core.round.rules.base import Weights
+from mmspec.core.round.tree import Tree, chain, static_tree
 from tests.core.graphs.recorded import recorded
 
 CPU = torch.device("cpu")

@@ -7,7 +7,7 @@ import gc
 import pytest
 import torch
 
-from mmspec.core.graphs import AsyncReadback, without_collection
+from mmspec.core.layers.graphs import AsyncReadback, without_collection
 
 
 def test_letters_come_in_order_and_late() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.core.graphs import CaptureRefused, FixedTensors, check_capturable
+from mmspec.core.layers.graphs import CaptureRefused, FixedTensors, check_capturable
 from tests.core.graphs.recorded import recorded
 
 CPU = torch.device("cpu")

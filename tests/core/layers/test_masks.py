@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.layer_plan import LayerPlan, LayerSpec, attention_masks, narrow_bias
-from mmspec.core.pool import SlotPool
-from mmspec.core.tree import Tree
+from mmspec.core.layers.layer_plan import LayerPlan, LayerSpec, attention_masks, narrow_bias
+from mmspec.core.round.pool import SlotPool
+from mmspec.core.round.tree import Tree
 from tests.vlm.drafts import random_tree
 
 FULL, WINDOW, CHUNK = (

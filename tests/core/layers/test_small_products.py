@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.core.fingerprint import fingerprint
-from mmspec.core.small_products import SmallLinear, SmallProducts, modules_within
-from mmspec.core.user_code import user_code
+from mmspec.core.layers.fingerprint import fingerprint
+from mmspec.core.layers.small_products import SmallLinear, SmallProducts, modules_within
+from mmspec.core.round.user_code import user_code
 from mmspec.kernels import small_linear as products
 from mmspec.kernels.small_linear import pinned_form
 from tests.evaluate.tiny_images import classed

@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.tree import Tree, chain
-from mmspec.core.tree_recurrence import (
+from mmspec.core.layers.tree_recurrence import (
     CommittedPaths,
     RecurrenceUpdate,
     chain_conv,
@@ -18,6 +17,7 @@ from mmspec.core.tree_recurrence import (
     tree_recurrence,
     window_behind,
 )
+from mmspec.core.round.tree import Tree, chain
 from tests.vlm.drafts import random_tree
 
 ROWS, HEADS, NODES, KEY, VALUE = 3, 2, 11, 5, 4

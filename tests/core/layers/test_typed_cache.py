@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.cache import CrossLayer, EmptyLayer, LayerStates, MixedLayer, SlotCache, SlotLayer, StateLayer
-from mmspec.core.compat import DummyLayer
-from mmspec.core.layer_plan import LayerPlan, LayerSpec, layer_plan
-from mmspec.core.tree import chain
-from mmspec.core.tree_recurrence import CommittedPaths
+from mmspec.core.layers.compat import DummyLayer
+from mmspec.core.layers.layer_plan import LayerPlan, LayerSpec, layer_plan
+from mmspec.core.layers.tree_recurrence import CommittedPaths
+from mmspec.core.round.cache import CrossLayer, EmptyLayer, LayerStates, MixedLayer, SlotCache, SlotLayer, StateLayer
+from mmspec.core.round.tree import chain
 
 
 class Config:

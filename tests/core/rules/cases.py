@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from mmspec.certify.enumeration import Grow
-from mmspec.core.rules import (
+from mmspec.core.round.rules import (
     BestExact,
     BlockVerification,
     KSeq,
@@ -15,7 +15,7 @@ from mmspec.core.rules import (
     TokenWise,
     Traversal,
 )
-from mmspec.core.tree import Tree, chain, static_tree
+from mmspec.core.round.tree import Tree, chain, static_tree
 
 WITHOUT, WITH = "without_replacement", "with_replacement"
 

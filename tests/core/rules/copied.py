@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from mmspec.certify.enumeration import Grow, Tables, complete_law, every_draft, target_law, total_variation
-from mmspec.core.draft import Draft, Drawn, Evidence, Law
 from mmspec.core.drafting.merge import with_copied_paths
-from mmspec.core.rules import Rule, Weights
-from mmspec.core.tree import Tree, dynamic_tree
+from mmspec.core.round.draft import Draft, Drawn, Evidence, Law
+from mmspec.core.round.rules import Rule, Weights
+from mmspec.core.round.tree import Tree, dynamic_tree
 
 
 def union_drafts(

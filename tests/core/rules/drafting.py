@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Law, Verdict
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules import Rule
-from mmspec.core.tree import Tree
+from mmspec.core.round.draft import Draft, Evidence, Law, Verdict
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.rules import Rule
+from mmspec.core.round.tree import Tree
 from mmspec.kernels.sampling import sample_categorical
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from mmspec.certify.enumeration import Tables
-from mmspec.core.draft import Draft, Drawn, Law
-from mmspec.core.tree import chain, dynamic_tree
+from mmspec.core.round.draft import Draft, Drawn, Law
+from mmspec.core.round.tree import chain, dynamic_tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from mmspec.certify.mutants import RuleMutant
-from mmspec.core.draft import Draft, Evidence, Verdict
-from mmspec.core.rules import BlockVerification, KSeq, Rule, Traversal, Weights
-from mmspec.core.rules.base import at_node, is_followed
-from mmspec.core.rules.laws import laws_of
+from mmspec.core.round.draft import Draft, Evidence, Verdict
+from mmspec.core.round.rules import BlockVerification, KSeq, Rule, Traversal, Weights
+from mmspec.core.round.rules.base import at_node, is_followed
+from mmspec.core.round.rules.laws import laws_of
 from mmspec.kernels.law import law_of, residual_mass
 from mmspec.kernels.sibling_thresholds import law_without
 

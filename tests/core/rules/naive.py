@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence
-from mmspec.core.rules.base import Rule, Weights, at_node
+from mmspec.core.round.draft import Draft, Evidence
+from mmspec.core.round.rules.base import Rule, Weights, at_node
 
 
 class NaiveTraversal(Rule):

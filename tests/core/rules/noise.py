@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from mmspec.certify.mutants import RuleMutant
-from mmspec.core.draft import Draft, Evidence, Verdict
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules import Weights
+from mmspec.core.round.draft import Draft, Evidence, Verdict
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.rules import Weights
 
 
 class ResidualIsDraft(Keys):

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from mmspec.certify.samples import ChiSquare, chi_square
-from mmspec.core.draft import Draft, Drawn, Evidence, Law, run_of
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules.base import Rule
-from mmspec.core.tree import Tree
+from mmspec.core.round.draft import Draft, Drawn, Evidence, Law, run_of
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.rules.base import Rule
+from mmspec.core.round.tree import Tree
 from mmspec.kernels.sampling import sample_categorical
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mmspec.certify.enumeration import contrasted_tables
-from mmspec.core.rules import BlockVerification, RecursiveRejection, Rule, TokenWise, Traversal
+from mmspec.core.round.rules import BlockVerification, RecursiveRejection, Rule, TokenWise, Traversal
 from tests.core.rules.cases import WITH, WITHOUT
 from tests.core.rules.copied import draft_inexactness
 from tests.core.rules.grown import History, Policy, at_random, best_first, confident_chain, every_growth

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from mmspec.certify.enumeration import LAWS, Tables, contrasted_tables
 from mmspec.certify.mutants import RuleMutant
-from mmspec.core.draft import Draft, Evidence, Law, Verdict
 from mmspec.core.drafting.merge import with_copied_paths
-from mmspec.core.rules import (
+from mmspec.core.round.draft import Draft, Evidence, Law, Verdict
+from mmspec.core.round.rules import (
     BestExact,
     BlockVerification,
     KSeq,
@@ -23,8 +23,8 @@ from mmspec.core.rules import (
     Traversal,
     Weights,
 )
-from mmspec.core.rules.copies import SiblingRule
-from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
+from mmspec.core.round.rules.copies import SiblingRule
+from mmspec.core.round.tree import Tree, chain, dynamic_tree, static_tree
 from mmspec.kernels.log_law import Residual
 from tests.core.rules.cases import GROWS, WITH
 from tests.core.rules.copied import copied_inexactness, draft_inexactness, union_drafts

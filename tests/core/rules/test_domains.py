@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.core.draft import Draft, Evidence, Verdict, root_only
-from mmspec.core.keys import Keys
-from mmspec.core.loop import DecodingRun, Target
-from mmspec.core.rules import Rule, resolve
-from mmspec.core.rules.typical import TypicalAcceptance
+from mmspec.core.round.draft import Draft, Evidence, Verdict, root_only
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import DecodingRun, Target
+from mmspec.core.round.rules import Rule, resolve
+from mmspec.core.round.rules.typical import TypicalAcceptance
 from mmspec.methods import names
 from tests.core.domains.blocks import Film, RewardThreshold
 from tests.core.domains.canvas import Canvas, CellByCell

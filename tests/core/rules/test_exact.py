@@ -7,8 +7,8 @@ import torch
 
 from mmspec.certify.enumeration import LAWS, expected_accepted, inexactness, random_tables
 from mmspec.certify.enumeration import contrasted_tables as laws
-from mmspec.core.draft import Draft, Drawn, Evidence, Law
-from mmspec.core.rules import (
+from mmspec.core.round.draft import Draft, Drawn, Evidence, Law
+from mmspec.core.round.rules import (
     BestExact,
     BlockVerification,
     KSeq,
@@ -18,7 +18,7 @@ from mmspec.core.rules import (
     TokenWise,
     Traversal,
 )
-from mmspec.core.tree import chain, static_tree
+from mmspec.core.round.tree import chain, static_tree
 from tests.core.rules.cases import CHAINS, GROWS, RULES, TREES, WITH, WITHOUT
 
 ROUNDING = 1e-12

@@ -20,14 +20,14 @@ from mmspec.certify.enumeration import (
     target_law,
     total_variation,
 )
-from mmspec.core.draft import Draft, Evidence, Law, expand_tree
-from mmspec.core.keys import Keys
-from mmspec.core.loop import verify
-from mmspec.core.rules import RecursiveRejection, TargetMatch, TokenWise, resolve
-from mmspec.core.rules.base import UnsupportedCombination
-from mmspec.core.rules.fuzzy import _DIVERGENCES, Fuzzy
-from mmspec.core.rules.relaxed import accepting
-from mmspec.core.tree import Tree, chain, static_tree
+from mmspec.core.round.draft import Draft, Evidence, Law, expand_tree
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import verify
+from mmspec.core.round.rules import RecursiveRejection, TargetMatch, TokenWise, resolve
+from mmspec.core.round.rules.base import UnsupportedCombination
+from mmspec.core.round.rules.fuzzy import _DIVERGENCES, Fuzzy
+from mmspec.core.round.rules.relaxed import accepting
+from mmspec.core.round.tree import Tree, chain, static_tree
 from tests.core.rules.cases import CHAINS, TREES
 
 WITHOUT = "without_replacement"

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Law
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules import GaussianBlock, Reflection, Rule, Weights, gaussian
-from mmspec.core.tree import chain
+from mmspec.core.round.draft import Draft, Evidence, Law
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.rules import GaussianBlock, Reflection, Rule, Weights, gaussian
+from mmspec.core.round.tree import chain
 from mmspec.kernels.block_verification import excess_mass
 from mmspec.kernels.block_verification import gaussian_block_thresholds as thresholds
 from tests.core.rules.quadrature import panels, phi, split

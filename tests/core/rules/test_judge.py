@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from mmspec.certify.enumeration import LAWS, as_inputs, contrasted_tables, every_draft
-from mmspec.core.draft import Draft, Evidence, Law
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.loop import verify
-from mmspec.core.rules import BestExact, TargetMatch, TokenWise
-from mmspec.core.rules.base import UnsupportedCombination
-from mmspec.core.rules.judge import Judge
-from mmspec.core.tree import chain, static_tree
+from mmspec.core.round.draft import Draft, Evidence, Law
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.loop import verify
+from mmspec.core.round.rules import BestExact, TargetMatch, TokenWise
+from mmspec.core.round.rules.base import UnsupportedCombination
+from mmspec.core.round.rules.judge import Judge
+from mmspec.core.round.tree import chain, static_tree
 
 WITHOUT, ROWS, DEPTH = "without_replacement", 200, 4
 

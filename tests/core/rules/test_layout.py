@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Law
-from mmspec.core.rules import Traversal
-from mmspec.core.rules.laws import laws_of
-from mmspec.core.rules.rejection import _weigh
-from mmspec.core.rules.siblings import sibling_tables_by_depth, tree_layout
-from mmspec.core.tree import Tree, static_tree
+from mmspec.core.round.draft import Draft, Evidence, Law
+from mmspec.core.round.rules import Traversal
+from mmspec.core.round.rules.laws import laws_of
+from mmspec.core.round.rules.rejection import _weigh
+from mmspec.core.round.rules.siblings import sibling_tables_by_depth, tree_layout
+from mmspec.core.round.tree import Tree, static_tree
 from mmspec.kernels.sequential_rejection import reject_chain, reject_siblings
 
 TREES = {

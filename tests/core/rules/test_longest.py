@@ -9,9 +9,9 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 from mmspec.certify.enumeration import Tables, every_draft, expected_accepted, random_tables, target_law
-from mmspec.core.draft import Drawn
-from mmspec.core.rules import BlockVerification, KSeq, RecursiveRejection, Traversal
-from mmspec.core.tree import Tree, chain, static_tree
+from mmspec.core.round.draft import Drawn
+from mmspec.core.round.rules import BlockVerification, KSeq, RecursiveRejection, Traversal
+from mmspec.core.round.tree import Tree, chain, static_tree
 from tests.core.rules.cases import WITH, WITHOUT
 
 PAIR, TWO_LEVELS = static_tree([0, 0, 0]), static_tree([0, 0, 0, 1, 1, 2, 2])

@@ -8,9 +8,9 @@ import torch
 from mmspec.certify.enumeration import contrasted_tables as laws
 from mmspec.certify.enumeration import enumerate_rule, inexactness, random_tables
 from mmspec.certify.mutants import Lenient, NoResidual, RuleMutant
-from mmspec.core.draft import Drawn
-from mmspec.core.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
-from mmspec.core.tree import Tree, chain, static_tree
+from mmspec.core.round.draft import Drawn
+from mmspec.core.round.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
+from mmspec.core.round.tree import Tree, chain, static_tree
 from tests.core.rules import mutants
 from tests.core.rules.cases import GROWS, WITH, WITHOUT
 from tests.core.rules.naive import FoundInTheWild, NaiveTraversal

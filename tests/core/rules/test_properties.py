@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mmspec.core.draft import Draft, Evidence, Law, root_only, run_of
-from mmspec.core.keys import Keys
-from mmspec.core.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
-from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
+from mmspec.core.round.draft import Draft, Evidence, Law, root_only, run_of
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
+from mmspec.core.round.tree import Tree, chain, dynamic_tree, static_tree
 from tests.core.rules.cases import WITH, WITHOUT
 from tests.core.rules.drafting import Fixed, drawn, round_of, rows_of
 from tests.core.rules.mutants import AtMost

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from mmspec.certify.enumeration import contrasted_tables, inexactness
-from mmspec.core.draft import Draft, Evidence, Law
-from mmspec.core.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TokenWise, Traversal
-from mmspec.core.tree import Tree, chain, static_tree
+from mmspec.core.round.draft import Draft, Evidence, Law
+from mmspec.core.round.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TokenWise, Traversal
+from mmspec.core.round.tree import Tree, chain, static_tree
 from mmspec.kernels.law import mass_at
 from mmspec.kernels.reduced_law import ReducedLaw, spread_scores
 from tests.core.rules.cases import WITH, WITHOUT

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.core.draft import Draft, Evidence, Law, root_only
-from mmspec.core.rules import (
+from mmspec.core.round.draft import Draft, Evidence, Law, root_only
+from mmspec.core.round.rules import (
     BestExact,
     BlockVerification,
     GaussianBlock,
@@ -18,7 +18,7 @@ from mmspec.core.rules import (
     Traversal,
     resolve,
 )
-from mmspec.core.tree import Tree, chain, static_tree
+from mmspec.core.round.tree import Tree, chain, static_tree
 
 TREE, CHAIN = static_tree([0, 0, 0]), chain(2)
 NAMES = ("exact", "token", "block", "traversal", "match", "recursive", "recursive_replacement", "kseq", "reflection",

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from mmspec.certify.mutants import NoResidual
 from mmspec.certify.samples import chi_square
-from mmspec.core.draft import Drawn
-from mmspec.core.keys import Keys
-from mmspec.core.rules import (
+from mmspec.core.round.draft import Drawn
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.rules import (
     BestExact,
     BlockVerification,
     KSeq,
@@ -20,7 +20,7 @@ from mmspec.core.rules import (
     TokenWise,
     Traversal,
 )
-from mmspec.core.tree import Tree, chain, static_tree
+from mmspec.core.round.tree import Tree, chain, static_tree
 from tests.core.rules import noise
 from tests.core.rules.cases import WITH, WITHOUT
 from tests.core.rules.simulation import decode_rounds, joint_test, second_round_test

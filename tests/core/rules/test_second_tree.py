@@ -11,9 +11,9 @@ from torch import Tensor
 
 from mmspec.certify.enumeration import LAWS, Tables, contrasted_tables, every_draft, expected_accepted, random_tables
 from mmspec.certify.mutants import RuleMutant
-from mmspec.core.draft import Draft, Drawn, Evidence, Law
 from mmspec.core.drafting.merge import joined, with_copied_paths
-from mmspec.core.rules import (
+from mmspec.core.round.draft import Draft, Drawn, Evidence, Law
+from mmspec.core.round.rules import (
     BestExact,
     BlockVerification,
     KSeq,
@@ -23,7 +23,7 @@ from mmspec.core.rules import (
     Traversal,
     Weights,
 )
-from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
+from mmspec.core.round.tree import Tree, chain, dynamic_tree, static_tree
 from tests.core.rules.cases import GROWS, WITH, WITHOUT
 from tests.core.rules.copied import draft_inexactness, evidence_of, reach_of
 

@@ -9,10 +9,10 @@ import torch
 
 from mmspec.certify.enumeration import LAWS, as_inputs, every_draft
 from mmspec.certify.enumeration import contrasted_tables as laws
-from mmspec.core.draft import Draft, Evidence, Law
-from mmspec.core.rules import BestExact, TargetMatch, resolve
-from mmspec.core.rules.typical import TypicalAcceptance
-from mmspec.core.tree import chain, static_tree
+from mmspec.core.round.draft import Draft, Evidence, Law
+from mmspec.core.round.rules import BestExact, TargetMatch, resolve
+from mmspec.core.round.rules.typical import TypicalAcceptance
+from mmspec.core.round.tree import chain, static_tree
 from tests.core.rules.cases import CHAINS, TREES
 from tests.parity import case
 

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mmspec.core import strict_ops as module
-from mmspec.core.strict_ops import SLOTS, attend_draft, attend_prompt, leaf_paths, row_groups
-from mmspec.core.tree import Tree, chain, static_tree
+from mmspec.core.layers import strict_ops as module
+from mmspec.core.layers.strict_ops import SLOTS, attend_draft, attend_prompt, leaf_paths, row_groups
+from mmspec.core.round.tree import Tree, chain, static_tree
 from mmspec.kernels.draft_tree import tree_bias
 
 DTYPES = (torch.float32, torch.bfloat16)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mmspec.core.strict import StrictMode
-from mmspec.core.strict_ops import BLOCK, PROMPT_BLOCK, in_blocks, in_vectors
+from mmspec.core.layers.strict import StrictMode
+from mmspec.core.layers.strict_ops import BLOCK, PROMPT_BLOCK, in_blocks, in_vectors
 
 DTYPES = (torch.float32, torch.bfloat16)
 COUNTS = (1, 2, 3, 7, 8, 9, 16, 30)

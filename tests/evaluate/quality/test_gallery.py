@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mmspec.core.stats import Stats
+from mmspec.core.round.stats import Stats
 from mmspec.evaluate.engine.suite import Method, Setting
 from mmspec.evaluate.quality.gallery import FIELDS, GalleryReference
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.keys import Keys
+from mmspec.core.round.keys import Keys
 from mmspec.imagegen.continuous.head_sampling import speculation
 from mmspec.imagegen.continuous.head_sampling.speculation import (
     SLACK,

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmspec.core.keys import Keys
-from mmspec.core.rules import TokenWise
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.rules import TokenWise
 from mmspec.imagegen import MARPipeline
 from mmspec.imagegen.continuous.head_sampling.head import sample
 from mmspec.imagegen.continuous.head_sampling.sampling import GivenNoise, KeyedNoise

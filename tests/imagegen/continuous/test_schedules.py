@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.core.keys import Keys
+from mmspec.core.round.keys import Keys
 from mmspec.imagegen.continuous.schedules.generation_order import checkerboard_orders, checkerboard_steps, cosine_steps
 from mmspec.imagegen.continuous.schedules.step_annealing import Annealing
 

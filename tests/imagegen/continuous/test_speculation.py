@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.keys import Keys, Purpose
+from mmspec.core.round.keys import Keys, Purpose
 from mmspec.imagegen.continuous.head_sampling.head import CleanTokenDrafter, Gaussian, Head, sample
 from mmspec.imagegen.continuous.head_sampling.speculation import (
     RatioCoupling,

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Law, Verdict
-from mmspec.core.keys import Keys
-from mmspec.core.tree import chains
+from mmspec.core.round.draft import Law, Verdict
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.tree import chains
 from mmspec.imagegen.continuous.cspd.acceptance import Relaxation
 from mmspec.imagegen.continuous.cspd.rules import OwnWithin, TrajectoryRatio
 from mmspec.imagegen.continuous.cspd.window import WindowDraft, settled_nodes

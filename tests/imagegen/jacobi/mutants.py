@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.rules import BlockVerification
+from mmspec.core.round.rules import BlockVerification
 from mmspec.imagegen.jacobi import SJD
 from mmspec.imagegen.jacobi.drafter import JacobiState
 

@@ -18,10 +18,10 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, root_only, run_of
-from mmspec.core.keys import Keys
-from mmspec.core.loop import DecodingRun, Drafter
-from mmspec.core.rules.base import Rule
+from mmspec.core.round.draft import Draft, Evidence, root_only, run_of
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import DecodingRun, Drafter
+from mmspec.core.round.rules.base import Rule
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi.drafter import JacobiState
 from mmspec.imagegen.jacobi.initialisation import PositionRing
@@ -199,7 +199,7 @@ def scripted(script: Script, canvas: Canvas) -> Iterator[None]:
         canvas.uniform = canvas.uniform.scatter(1, position, known)
         return value
 
-    base, jacobi = "mmspec.core.rules.base", "mmspec.imagegen.jacobi"
+    base, jacobi = "mmspec.core.round.rules.base", "mmspec.imagegen.jacobi"
     with (
         patch(f"{base}.sample_categorical", sample),
         patch(f"{base}.select_path", select),

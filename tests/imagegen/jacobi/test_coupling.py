@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.keys import Keys, Purpose
+from mmspec.core.round.keys import Keys, Purpose
 from mmspec.imagegen.jacobi.drafter import gumbel_pick, maximal_law
 from tests.imagegen.jacobi.mutants import keep_above
 

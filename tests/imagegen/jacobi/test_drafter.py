@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mmspec.certify.samples import chi_square
-from mmspec.core.keys import Keys
+from mmspec.core.round.keys import Keys
 from mmspec.imagegen import SCD
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SJD, Proactive

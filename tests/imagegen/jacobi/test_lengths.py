@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from mmspec.core.draft import Draft, root_only
-from mmspec.core.keys import Keys
+from mmspec.core.round.draft import Draft, root_only
+from mmspec.core.round.keys import Keys
 from mmspec.imagegen import SCD
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SJD, Proactive

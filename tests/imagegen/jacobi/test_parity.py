@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from mmspec.core.draft import Draft, Evidence, Law
-from mmspec.core.keys import Keys
-from mmspec.core.rules import TokenWise
-from mmspec.core.rules.base import at_node
-from mmspec.core.tree import chain
+from mmspec.core.round.draft import Draft, Evidence, Law
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.rules import TokenWise
+from mmspec.core.round.rules.base import at_node
+from mmspec.core.round.tree import chain
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SJD
 from tests.parity import case

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from mmspec.certify.enumeration import random_tables, target_law
-from mmspec.core.rules import Rule
-from mmspec.core.rules.by_name import resolve
+from mmspec.core.round.rules import Rule
+from mmspec.core.round.rules.by_name import resolve
 from mmspec.imagegen import SCD
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SJD, Proactive

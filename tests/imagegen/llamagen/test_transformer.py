@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.pool import SlotPool
+from mmspec.core.round.pool import SlotPool
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.target import Guidance

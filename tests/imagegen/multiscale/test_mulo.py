@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Law
-from mmspec.core.keys import Keys
-from mmspec.core.tree import chains
+from mmspec.core.round.draft import Draft, Evidence, Law
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.tree import chains
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SJD
 from mmspec.imagegen.multiscale import MuLo

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mmspec.certify.samples import chi_square
-from mmspec.core.pool import SlotPool
+from mmspec.core.round.pool import SlotPool
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SJD, Proactive
 from mmspec.imagegen.model import ImageModelOutput

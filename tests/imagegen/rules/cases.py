@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence
-from mmspec.core.rules import Rule
-from mmspec.core.tree import Tree, chain, static_tree
+from mmspec.core.round.draft import Draft, Evidence
+from mmspec.core.round.rules import Rule
+from mmspec.core.round.tree import Tree, chain, static_tree
 from mmspec.imagegen import GSD, CoolSD, Lantern, LanternPlus, RunJoint
 from mmspec.imagegen.rules.lantern import nearest_codes
 from tests.core.rules.drafting import drawn

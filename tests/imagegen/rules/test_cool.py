@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mmspec.certify.enumeration import inexactness, random_tables
-from mmspec.core.rules import RecursiveRejection, TokenWise
-from mmspec.core.tree import chain, static_tree
+from mmspec.core.round.rules import RecursiveRejection, TokenWise
+from mmspec.core.round.tree import chain, static_tree
 from mmspec.imagegen.rules.cool import CoolSD
 from tests.imagegen.rules.cases import CHAIN, TREE, WITHOUT, case
 

@@ -9,10 +9,10 @@ import torch
 
 from mmspec.certify.enumeration import LAWS, inexactness
 from mmspec.certify.enumeration import contrasted_tables as laws
-from mmspec.core.draft import Draft, Evidence, Law
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules import RecursiveRejection, Rule, TargetMatch, TokenWise
-from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
+from mmspec.core.round.draft import Draft, Evidence, Law
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.rules import RecursiveRejection, Rule, TargetMatch, TokenWise
+from mmspec.core.round.tree import Tree, chain, dynamic_tree, static_tree
 from tests.imagegen.rules.cases import CHAIN, TREE, WITHOUT, case, exact_settings, relaxed_settings, scores
 
 NAMES, RELAXED = tuple(exact_settings(8)), tuple(relaxed_settings(8))

@@ -14,11 +14,11 @@ from mmspec.certify.enumeration import (
     target_law,
     total_variation,
 )
-from mmspec.core.keys import Keys
-from mmspec.core.loop import verify
-from mmspec.core.rules import RecursiveRejection, TokenWise
-from mmspec.core.rules.fuzzy import Fuzzy, jensen_shannon
-from mmspec.core.tree import Tree, chain, static_tree
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.loop import verify
+from mmspec.core.round.rules import RecursiveRejection, TokenWise
+from mmspec.core.round.rules.fuzzy import Fuzzy, jensen_shannon
+from mmspec.core.round.tree import Tree, chain, static_tree
 from mmspec.imagegen.rules.fuzzy import GroupedFuzzy, code_groups
 from mmspec.methods import parse
 from mmspec.methods.registry import ModelParts

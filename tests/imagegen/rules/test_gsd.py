@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Law
-from mmspec.core.tree import chain
+from mmspec.core.round.draft import Draft, Evidence, Law
+from mmspec.core.round.tree import chain
 from mmspec.imagegen.rules.gsd import GSD
 from tests.imagegen.rules.cases import WITHOUT, codebook
 

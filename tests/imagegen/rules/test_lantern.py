@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from mmspec.certify.enumeration import enumerate_rule, inexactness, joint_law, random_tables, total_variation
-from mmspec.core.draft import Draft, Evidence, Law
-from mmspec.core.rules import Rule
-from mmspec.core.tree import chain, static_tree
+from mmspec.core.round.draft import Draft, Evidence, Law
+from mmspec.core.round.rules import Rule
+from mmspec.core.round.tree import chain, static_tree
 from mmspec.imagegen.rules.lantern import Lantern, LanternPlus, nearest_codes
 from tests.core.rules.drafting import Fixed, round_of
 from tests.imagegen.rules.cases import WITHOUT, codebook, table

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from mmspec.certify.enumeration import enumerate_rule, joint_law, random_tables
-from mmspec.core.rules import RecursiveRejection, Rule, TargetMatch, TokenWise
-from mmspec.core.tree import Tree, chain, static_tree
+from mmspec.core.round.rules import RecursiveRejection, Rule, TargetMatch, TokenWise
+from mmspec.core.round.tree import Tree, chain, static_tree
 from mmspec.imagegen import GSD, CoolSD, Lantern, LanternPlus, RunJoint
 from tests.imagegen.rules.cases import CHAIN, TREE, WITHOUT, case, table
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Law
-from mmspec.core.rules import RecursiveRejection, TargetMatch
-from mmspec.core.rules.relaxed import exact_rule_for
-from mmspec.core.tree import static_tree
+from mmspec.core.round.draft import Draft, Evidence, Law
+from mmspec.core.round.rules import RecursiveRejection, TargetMatch
+from mmspec.core.round.rules.relaxed import exact_rule_for
+from mmspec.core.round.tree import static_tree
 from mmspec.imagegen.rules.lantern import Lantern, LanternPlus, nearest_codes
 from mmspec.imagegen.rules.relaxed import siblingwise, subtract_share
 from tests.parity import case

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.core.rules import RecursiveRejection, TokenWise
+from mmspec.core.round.rules import RecursiveRejection, TokenWise
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi.drafter import SJD
 from mmspec.imagegen.jacobi.tree import Proactive

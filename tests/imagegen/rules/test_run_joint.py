@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from mmspec.certify.enumeration import expected_accepted, inexactness, random_tables
-from mmspec.core.rules import BlockVerification, TokenWise
-from mmspec.core.rules.laws import laws_of
-from mmspec.core.tree import chain
+from mmspec.core.round.rules import BlockVerification, TokenWise
+from mmspec.core.round.rules.laws import laws_of
+from mmspec.core.round.tree import chain
 from mmspec.imagegen.rules.run_joint import RunJoint
 from tests.imagegen.rules.cases import CHAIN, WITHOUT, case
 

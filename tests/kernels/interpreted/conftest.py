@@ -26,7 +26,7 @@ LAUNCHES: Counter[str] = Counter()  # behind the fence, by kernel
 if os.environ.get("TRITON_INTERPRET") != "1" and DEVICE == "cpu":
     collect_ignore_glob = ["test_*.py"]
 # files whose new tensors move; the ops have to put theirs beside their arguments without help
-_MOVED = ("/tests/", "/mmspec/certify/", "/mmspec/core/tree.py", "/mmspec/core/keys.py")
+_MOVED = ("/tests/", "/mmspec/certify/", "/mmspec/core/round/tree.py", "/mmspec/core/round/keys.py")
 _PLACED = {*_device_constructors(), Tensor.to}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.core.tree import static_tree
+from mmspec.core.round.tree import static_tree
 from mmspec.kernels.draft_tree import move_slots, move_slots_reference, take_nodes, take_nodes_reference
 from mmspec.kernels.neighbour_pooling import (
     borrowed_mass,

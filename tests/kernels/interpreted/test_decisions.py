@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.rules.base import keep_live
-from mmspec.core.rules.laws import Laws
-from mmspec.core.rules.rejection import _weigh
-from mmspec.core.rules.siblings import rejection_order, sibling_table, sibling_tables_by_depth
-from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
+from mmspec.core.round.rules.base import keep_live
+from mmspec.core.round.rules.laws import Laws
+from mmspec.core.round.rules.rejection import _weigh
+from mmspec.core.round.rules.siblings import rejection_order, sibling_table, sibling_tables_by_depth
+from mmspec.core.round.tree import Tree, chain, dynamic_tree, static_tree
 from mmspec.kernels import dispatch
 from mmspec.kernels.block_verification import (
     block_thresholds,

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Drawn, Evidence
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules import RecursiveRejection, Rule, Traversal
-from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
+from mmspec.core.round.draft import Drawn, Evidence
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.rules import RecursiveRejection, Rule, Traversal
+from mmspec.core.round.tree import Tree, chain, dynamic_tree, static_tree
 from mmspec.imagegen.rules.cool import CoolSD
 from mmspec.imagegen.rules.gsd import GSD
 from mmspec.imagegen.rules.lantern import Lantern, LanternPlus, nearest_codes

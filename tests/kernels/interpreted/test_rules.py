@@ -8,11 +8,11 @@ import torch
 from mmspec.certify.enumeration import contrasted_tables as laws
 from mmspec.certify.enumeration import inexactness
 from mmspec.certify.mutants import Lenient, NoResidual
-from mmspec.core.draft import Draft, Drawn, Evidence, Law
 from mmspec.core.drafting.merge import with_copied_paths
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
-from mmspec.core.tree import Tree, chain, static_tree
+from mmspec.core.round.draft import Draft, Drawn, Evidence, Law
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
+from mmspec.core.round.tree import Tree, chain, static_tree
 from mmspec.kernels.counter import uniforms_reference
 from mmspec.kernels.log_law import LogLaw
 from mmspec.kernels.residual_sampling import residual_sample_reference

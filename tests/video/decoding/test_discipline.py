@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 import torch
 
-from mmspec.core.keys import Keys
+from mmspec.core.round.keys import Keys
 from mmspec.video import Cached, KeyedBlockNoise, Rebuilt
 from mmspec.video.decoding.request import VideoRowState
 from mmspec.video.decoding.sdvg import SDVGState

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from mmspec.core.keys import Keys
+from mmspec.core.round.keys import Keys
 from mmspec.video import (
     SDVG,
     AnyFlowVideo,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from mmspec.core.keys import Keys
+from mmspec.core.round.keys import Keys
 from mmspec.video import BlockWork, Cached, KeyedBlockNoise, Random, Rebuilt, Strided
 from mmspec.video.chunk_cache import ChunkCache
 from tests.video.decoding.tiny import Told, bright, drafter, encode, pipeline, sdvg, told_by, vae

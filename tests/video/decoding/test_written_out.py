@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.keys import Keys
+from mmspec.core.round.keys import Keys
 from mmspec.video import BlockPlan, BlockVideoPipeline, Cached, KeyedBlockNoise, Rebuilt
 from tests.video.decoding.tiny import SIZE, bright, drafter, encode, sdvg, vae
 from tests.video.plain_wan import Frame, PlainWan, few_steps, said, warped

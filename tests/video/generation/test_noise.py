@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.core.keys import Keys, Purpose
+from mmspec.core.round.keys import Keys, Purpose
 from mmspec.video import FewStep, GivenBlockNoise, KeyedBlockNoise
 from tests.video.tiny import GRID, opened, text, video
 

@@ -9,9 +9,9 @@ from itertools import combinations
 import pytest
 import torch
 
-from mmspec.core.draft import Draft, Law
-from mmspec.core.keys import Keys
-from mmspec.core.tree import chain
+from mmspec.core.round.draft import Draft, Law
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.tree import chain
 from mmspec.video import Explore, Hybrid, Learned, Random, Relative, Strided, Threshold
 from mmspec.video.routing.learned import FEATURES, Advantage, AdvantageConfig, draft_features
 from mmspec.video.routing.routers import BlockEvidence, BlockPosition, Router, TargetAlone

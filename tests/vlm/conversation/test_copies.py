@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import mmspec
-from mmspec.core.goodput import Goodput
+from mmspec.core.length.goodput import Goodput
 from mmspec.vlm import Rounds
 from mmspec.vlm.api import start
 from mmspec.vlm.conversation import Past

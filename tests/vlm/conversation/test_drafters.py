@@ -10,8 +10,8 @@ import torch
 import mmspec
 from mmspec.core.drafting.layer import DraftLayer
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
-from mmspec.core.goodput import Goodput
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
+from mmspec.core.length.goodput import Goodput
 from mmspec.vlm.api import start
 from mmspec.vlm.conversation import Past
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import mmspec
-from mmspec.core.goodput import Goodput
+from mmspec.core.length.goodput import Goodput
 from mmspec.vlm.conversation import Past
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from tests.vlm.conversation.talks import talk

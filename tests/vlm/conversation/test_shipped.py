@@ -7,7 +7,7 @@ import torch
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.api import start
 from mmspec.vlm.conversation import Past
 from tests.vlm.drafters.gemma4.test_drafter import assistant, gemma

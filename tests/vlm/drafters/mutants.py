@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Law
 from mmspec.core.drafting import growth
+from mmspec.core.round.draft import Law
 
 
 def evenly_on_record(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,10 @@ from mmspec.certify.enumeration import (
     target_law,
     total_variation,
 )
-from mmspec.core.draft import Draft, Evidence, Law, Verdict
-from mmspec.core.length import FixedLength
-from mmspec.core.rules import BlockVerification, Rule, TargetMatch, TokenWise
-from mmspec.core.tree import chain
+from mmspec.core.length.controls import FixedLength
+from mmspec.core.round.draft import Draft, Evidence, Law, Verdict
+from mmspec.core.round.rules import BlockVerification, Rule, TargetMatch, TokenWise
+from mmspec.core.round.tree import chain
 from mmspec.vlm.drafters import Cascade, PromptLookup, SmallModel, TokenRecycling
 from mmspec.vlm.drafters.cascade import RunRecord
 from mmspec.vlm.drafters.kinds import new_drafter

@@ -7,7 +7,7 @@ import torch
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.checkpoints import load_drafter
 from mmspec.vlm.drafters.chimera import Chimera, ChimeraConfig, ChimeraState

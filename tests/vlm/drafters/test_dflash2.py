@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import mmspec
-from mmspec.core.cache import SlotCache
+from mmspec.core.round.cache import SlotCache
 from mmspec.vlm.drafters.base.block_layers import attention_biases
 from mmspec.vlm.drafters.dflash2 import AFTER, BEFORE, BlockConvolution, DFlash2
 from tests.vlm.drafters.dflash.test_attention import BLOCK, WIDTH, ours, random_state, speculators, with_biases, zlab

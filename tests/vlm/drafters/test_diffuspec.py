@@ -10,7 +10,7 @@ import torch
 import mmspec
 from mmspec.core.drafting.lattice import LatticeSearch
 from mmspec.core.drafting.shapes import Chain
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.drafters.diffuspec import DiffuSpec
 from mmspec.vlm.drafters.from_text import drafter_from_text
 from mmspec.vlm.drafters.ngram_laws import LawTable

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 import mmspec
-from mmspec.core.draft import Draft
 from mmspec.core.drafting import growth
 from mmspec.core.drafting.growth import draft_of_chain
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
+from mmspec.core.round.draft import Draft
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.api import start
 from mmspec.vlm.drafters.checkpoints import load_drafter

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain, StaticTree
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.cross_drafter import Places
 from mmspec.vlm.drafters.checkpoints import load_drafter

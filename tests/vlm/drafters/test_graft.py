@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import mmspec
-from mmspec.core.draft import Draft
 from mmspec.core.drafting.shapes import Chain, DynamicTree
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
+from mmspec.core.round.draft import Draft
 from mmspec.vlm.drafters import PromptLookup, RecyclingTable
 from mmspec.vlm.drafters.graft import Graft
 from tests.vlm.drafters.test_merged import (

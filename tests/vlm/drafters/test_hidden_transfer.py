@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import mmspec
-from mmspec.core.draft import Draft, Law, Probes
-from mmspec.core.tree import static_tree
+from mmspec.core.round.draft import Draft, Law, Probes
+from mmspec.core.round.tree import static_tree
 from mmspec.vlm import joined_pass as module
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.api import start

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.mtp import Mtp, MtpConfig
 from tests.vlm.drafters.mutants import best_on_record_as_drawn, evenly_on_record

@@ -11,8 +11,8 @@ import transformers as hf
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
-from mmspec.core.goodput import Goodput
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
+from mmspec.core.length.goodput import Goodput
 from mmspec.vlm.drafters import PromptLookup, SmallModel, TokenRecycling, VisionSkip
 from tests.vlm.drafters.test_lossless import true_law
 from tests.vlm.drafters.trained import NAMES, make

@@ -10,7 +10,7 @@ import torch
 import transformers as hf
 
 import mmspec
-from mmspec.core.length import ConfidenceStop
+from mmspec.core.length.controls import ConfidenceStop
 from mmspec.vlm.drafters import Cascade, PromptLookup, SmallModel, TokenRecycling
 from tests.vlm.drafters.watched import noisy
 from tests.vlm.tiny import prompt, tiny

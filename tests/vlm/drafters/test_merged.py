@@ -12,8 +12,8 @@ from torch import Tensor
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
-from mmspec.core.goodput import Goodput
-from mmspec.core.length import ConfidenceStop, FixedLength
+from mmspec.core.length.controls import ConfidenceStop, FixedLength
+from mmspec.core.length.goodput import Goodput
 from mmspec.vlm.drafters import Merged, PromptLookup, SuffixIndex
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
 from mmspec.vlm.drafters.merged import retrieval_of

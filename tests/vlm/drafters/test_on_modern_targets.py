@@ -10,7 +10,7 @@ from torch import nn
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.drafters.gemma4 import Gemma4Assistant, Gemma4AssistantConfig

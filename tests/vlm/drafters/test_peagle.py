@@ -12,7 +12,7 @@ from tokenizers.models import WordLevel
 from torch import Tensor
 
 import mmspec
-from mmspec.core.cache import SlotCache
+from mmspec.core.round.cache import SlotCache
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.peagle import PEagle, default_mask
 from mmspec.vlm.hidden_states import record_states

@@ -12,8 +12,8 @@ import transformers as hf
 import mmspec
 from mmspec.core.drafting.request_shape import tree_sizes, verified_nodes
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
-from mmspec.core.length import FixedLength
-from mmspec.core.portfolio import GoodputPortfolio
+from mmspec.core.length.controls import FixedLength
+from mmspec.core.length.portfolio import GoodputPortfolio
 from mmspec.vlm.drafters import PromptLookup, SmallModel, TokenRecycling, VisionSkip
 from tests.vlm.drafters.test_lossless import true_law
 from tests.vlm.drafters.trained import DRAFTERS, make

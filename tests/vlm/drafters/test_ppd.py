@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 import mmspec
-from mmspec.core.draft import Draft, Law
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
-from mmspec.core.length import FixedLength
-from mmspec.core.tree import chain, static_tree
+from mmspec.core.length.controls import FixedLength
+from mmspec.core.round.draft import Draft, Law
+from mmspec.core.round.tree import chain, static_tree
 from mmspec.vlm.drafters.base.probe_plan import allot, end_chances, probe_tree
 from mmspec.vlm.drafters.checkpoints import load_drafter
 from mmspec.vlm.drafters.from_text import drafter_from_text

@@ -12,8 +12,8 @@ from torch import nn
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain
-from mmspec.core.fingerprint import module_like
-from mmspec.core.goodput import Goodput
+from mmspec.core.layers.fingerprint import module_like
+from mmspec.core.length.goodput import Goodput
 from mmspec.vlm.drafters.specdecpp import AcceptanceConfig, AcceptanceHead, AcceptanceStop
 from mmspec.vlm.drafters.viskip import VisionSkip
 from tests.vlm.drafters.trained import DRAFTERS, make

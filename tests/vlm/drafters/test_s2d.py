@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.core.cache import SlotCache
 from mmspec.core.drafting import growth
 from mmspec.core.drafting.heap import BestFirst
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
-from mmspec.core.length import FixedLength
-from mmspec.core.sampling import draw
+from mmspec.core.length.controls import FixedLength
+from mmspec.core.round.cache import SlotCache
+from mmspec.core.round.sampling import draw
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.api import start
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState

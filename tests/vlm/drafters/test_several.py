@@ -13,8 +13,8 @@ import mmspec
 from mmspec.core.drafting.heap import BestFirst
 from mmspec.core.drafting.pair_state import PairState
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
-from mmspec.core.length import FixedLength
-from mmspec.core.rules import RecursiveRejection, Rule, Traversal
+from mmspec.core.length.controls import FixedLength
+from mmspec.core.round.rules import RecursiveRejection, Rule, Traversal
 from mmspec.vlm.drafters import PromptLookup
 from mmspec.vlm.drafters.from_text import drafter_from_text
 from mmspec.vlm.drafters.several import DraftMixture, Route, SeveralState

@@ -10,8 +10,8 @@ import transformers as hf
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.core.keys import Keys
-from mmspec.core.length import ConfidenceStop, FixedLength
+from mmspec.core.length.controls import ConfidenceStop, FixedLength
+from mmspec.core.round.keys import Keys
 from mmspec.vlm.drafters.small_model import SmallModel
 from tests.vlm.drafters.watched import Round, Watched, noisy
 from tests.vlm.tiny import IMAGE, PAD, prompt, tiny

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import mmspec
-from mmspec.core.draft import Law
 from mmspec.core.drafting.stored_laws import NgramLaws, StoredLawTrees
+from mmspec.core.round.draft import Law
 from mmspec.vlm.drafters.ngram_laws import LawTable
 from mmspec.vlm.drafters.stand import Stand
 from tests.vlm.drafters.watched import Watched

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import mmspec
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.estimate.drafters import drafter_cost
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.api import start

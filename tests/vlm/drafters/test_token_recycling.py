@@ -7,7 +7,7 @@ import torch
 
 import mmspec
 from mmspec.core.drafting.shapes import likeliest_tree
-from mmspec.core.tree import static_tree
+from mmspec.core.round.tree import static_tree
 from mmspec.vlm.drafters.token_recycling import HIT_RATES, RecyclingTable, TokenRecycling, small_template
 from tests.vlm.drafters.watched import Watched
 from tests.vlm.tiny import prompt, tiny

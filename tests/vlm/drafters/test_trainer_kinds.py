@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import mmspec
-from mmspec.core.cache import SlotCache
+from mmspec.core.round.cache import SlotCache
 from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig
 from mmspec.vlm.drafters.dflash import DFlash
 from mmspec.vlm.drafters.dspark import DSpark

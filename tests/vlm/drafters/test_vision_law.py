@@ -13,7 +13,7 @@ from transformers import TemperatureLogitsWarper, TopPLogitsWarper
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain, StaticTree
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from tests.vlm.drafters.trained import DRAFTERS, VARIANTS, make
 from tests.vlm.tiny import HIDDEN, liven
 

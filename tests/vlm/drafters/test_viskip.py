@@ -8,7 +8,7 @@ from torch import Tensor
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain, StaticTree
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.drafters import PromptLookup
 from mmspec.vlm.drafters.viskip import VisionSkip, reliance
 from tests.vlm.drafters.trained import make

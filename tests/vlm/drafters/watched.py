@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import nn
 
-from mmspec.core.draft import Draft, Evidence, expand_tree
+from mmspec.core.round.draft import Draft, Evidence, expand_tree
 from tests.vlm.tiny import tiny
 
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import mmspec.vlm
-from mmspec.core.cache import SlotCache
+from mmspec.core.round.cache import SlotCache
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
 from mmspec.vlm.export import Verifier, export_drafter
 from tests.vlm.drafters.eagle3.reference import OPTIONS, published

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import mmspec
-from mmspec.core.cache import SlotCache
+from mmspec.core.round.cache import SlotCache
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.mtp import Mtp, MtpConfig
 from mmspec.vlm.export import Verifier, export_drafter

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.drafters import Chain
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig

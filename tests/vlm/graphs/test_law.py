@@ -6,7 +6,7 @@ import pytest
 from torch import Tensor
 
 import mmspec
-from mmspec.core.keys import CountedKeys, Purpose
+from mmspec.core.round.keys import CountedKeys, Purpose
 from mmspec.vlm.graphs import rounds
 from mmspec.vlm.graphs.rounds import Rounds
 from tests.vlm.graphs.cases import chain, narrow

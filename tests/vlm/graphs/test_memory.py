@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import mmspec
-from mmspec.core.draft import Draft, Evidence
-from mmspec.core.fingerprint import places_of
-from mmspec.core.length import FixedLength
+from mmspec.core.layers.fingerprint import places_of
+from mmspec.core.length.controls import FixedLength
+from mmspec.core.round.draft import Draft, Evidence
 from mmspec.vlm.drafters import Chain, DynamicTree, StaticTree
 from mmspec.vlm.graphs import graph_slot
 from mmspec.vlm.graphs.graph_slot import CapturedTarget, GraphSlot

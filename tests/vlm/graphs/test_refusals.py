@@ -10,8 +10,8 @@ from transformers import LogitsProcessorList, StoppingCriteriaList, TemperatureL
 from transformers.generation.stopping_criteria import StoppingCriteria
 
 import mmspec
-from mmspec.core.length import ConfidenceStop
-from mmspec.core.rules import TargetMatch
+from mmspec.core.length.controls import ConfidenceStop
+from mmspec.core.round.rules import TargetMatch
 from mmspec.vlm.drafters import Chain, PromptLookup
 from mmspec.vlm.processors.nodes import CONTEXT_FREE
 from tests.vlm.drafters.trained import DRAFTERS

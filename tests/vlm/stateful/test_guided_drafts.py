@@ -11,8 +11,8 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 import mmspec
-from mmspec.core.length import FixedLength
-from mmspec.core.loop import Drafter
+from mmspec.core.length.controls import FixedLength
+from mmspec.core.round.loop import Drafter
 from mmspec.vlm.drafters import SmallModel
 from mmspec.vlm.target import TextTarget
 from tests.vlm.drafters.mutants import best_on_record_as_drawn, evenly_on_record

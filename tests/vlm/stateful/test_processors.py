@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import LogitsProcessorList, SynthIDTextWatermarkingConfig, TemperatureLogitsWarper
 
 import mmspec
-from mmspec.core.loop import Drafter
+from mmspec.core.round.loop import Drafter
 from tests.vlm.drafts import Scripted, continuation
 from tests.vlm.stateful import manners
 from tests.vlm.tiny import VOCAB, prompt, tiny

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.generation import logits_process as hf
 
-from mmspec.core.snapshot import MOST, snapshot
+from mmspec.core.round.snapshot import MOST, snapshot
 from mmspec.vlm.processors.copies import ForkedProcessors, copy_of
 from mmspec.vlm.processors.nodes import CONTEXT_FREE, ROW_FREE
 from mmspec.vlm.processors.proof import ReferenceRun, is_function, prove_processors

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import mmspec
-from mmspec.core.draft import Verdict, root_only
+from mmspec.core.round.draft import Verdict, root_only
 from mmspec.vlm import load_drafter
 from mmspec.vlm.drafters import PromptLookup, SmallModel
 from mmspec.vlm.drafters.judge_head import JudgeConfig, JudgeHead

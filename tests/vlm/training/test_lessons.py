@@ -9,7 +9,7 @@ import torch
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.architectures import parts_of
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter

@@ -10,7 +10,7 @@ import torch
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.vlm import load_drafter
 from mmspec.vlm.training.examples import encode
 from mmspec.vlm.training.online import Online

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Probes, root_only
-from mmspec.core.tree import dynamic_tree
+from mmspec.core.round.draft import Probes, root_only
+from mmspec.core.round.tree import dynamic_tree
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.api import start
 from mmspec.vlm.drafters.kinds import new_drafter

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.training.schedule import Schedule
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter

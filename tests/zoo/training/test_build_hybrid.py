@@ -14,7 +14,7 @@ from PIL import Image
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.training.examples import Example, encode, reference_answer_ids
 from mmspec.zoo.architectures.hybrid import END, IMAGE, SIDE, VISION_START, HybridSize, new_model, new_processor
 from mmspec.zoo.architectures.llava import PATCH_HEADS

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import rms_norm
 from mmspec.core.drafting.shapes import Chain
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
+from mmspec.core.round.cache import SlotCache
 from mmspec.kernels.small_linear import small_linear
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig, BlockLayer, attention_biases, taps_of

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, apply_rotary, rms_norm
+from mmspec.core.round.cache import SlotCache
 from mmspec.kernels.small_linear import small_linear
 
 UNLIMITED = -1  # reach of a layer without a window

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
 from mmspec.core.drafting.rotary import apply_rotary
+from mmspec.core.round.cache import SlotCache
 from mmspec.kernels.small_linear import small_linear
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.partial import rotary_at

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import LayerConfig, rms_norm
 from mmspec.core.drafting.rotary import rotary_of
+from mmspec.core.round.cache import SlotCache
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.committed_keys import FrozenKeysLayer, additive_bias, keep_last, slots_behind
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState

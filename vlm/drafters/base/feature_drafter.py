@@ -10,11 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
 from mmspec.core.drafting.pair_state import PairState
 from mmspec.core.drafting.unroll import Fuse, unroll
-from mmspec.core.fingerprint import module_like
+from mmspec.core.layers.fingerprint import module_like
+from mmspec.core.round.cache import SlotCache
 from mmspec.io.pretrained import PLAIN, drafter_sizes, layer_names
 from mmspec.kernels.small_linear import small_linear
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots

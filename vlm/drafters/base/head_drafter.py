@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.draft import Draft, Evidence, Verdict, gather_nodes
 from mmspec.core.drafting.shapes import sampled_tree
+from mmspec.core.round.draft import Draft, Evidence, Verdict, gather_nodes
 from mmspec.kernels.small_linear import small_linear
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState

@@ -10,8 +10,8 @@ from typing import Generic, TypeVar
 
 import torch
 
-from mmspec.core.draft import Draft, Law, root_only
-from mmspec.core.tree import dynamic_tree
+from mmspec.core.round.draft import Draft, Law, root_only
+from mmspec.core.round.tree import dynamic_tree
 from mmspec.vlm.target import TextTarget
 
 Place = TypeVar("Place")

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
-from mmspec.core.draft import Draft, Evidence, Law
-from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
+from mmspec.core.round.draft import Draft, Evidence, Law
+from mmspec.core.round.tree import Tree, chain, dynamic_tree, static_tree
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.draft_model import mask_placeholders, prompt_for
 from mmspec.vlm.processors.nodes import CONTEXT_FREE, ROW_FREE

@@ -9,8 +9,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.draft import Draft, Evidence, Verdict
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
+from mmspec.core.round.draft import Draft, Evidence, Verdict
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.base.head_drafter import HeadConfig, HeadDrafter, HeadState

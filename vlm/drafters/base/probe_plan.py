@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, expand_tree
-from mmspec.core.tree import Tree, dynamic_tree
+from mmspec.core.round.draft import Draft, expand_tree
+from mmspec.core.round.tree import Tree, dynamic_tree
 
 Accuracies = tuple[tuple[float, ...], ...]
 _STEP = 0.6  # the assumed ratio between the gains of a level and of the level above

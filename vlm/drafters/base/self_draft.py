@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.drafting.growth import DraftBudget, grow_draft
 from mmspec.core.drafting.shapes import Chain
-from mmspec.core.keys import Keys
-from mmspec.core.length import LengthControl
-from mmspec.core.pool import SlotPool
+from mmspec.core.length.controls import LengthControl
+from mmspec.core.round.draft import Draft, Evidence, Verdict, root_only
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.pool import SlotPool
 from mmspec.vlm.partial import SubLayer, read_ahead
 from mmspec.vlm.target import TextTarget
 

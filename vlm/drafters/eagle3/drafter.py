@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import DraftLayer, rms_norm
 from mmspec.core.drafting.request_shape import shape_of
+from mmspec.core.round.cache import SlotCache
 from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.admission import take_apart

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.request_shape import shape_of
+from mmspec.core.round.cache import SlotCache
 from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, drafter_sizes, fill_drafter
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts

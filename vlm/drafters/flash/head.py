@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import apply_rotary, rotary, write_keys_values
+from mmspec.core.round.cache import SlotCache
 from mmspec.kernels.small_linear import small_linear
 
 

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import DynamicCache
 
-from mmspec.core.cache import SlotCache
-from mmspec.core.compat import CACHE
 from mmspec.core.drafting.request_shape import shape_of
+from mmspec.core.layers.compat import CACHE
+from mmspec.core.round.cache import SlotCache
 from mmspec.io.pretrained import fill_drafter
 from mmspec.methods import method
 from mmspec.vlm.admission import take_apart

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.drafting.shapes import Chain, Shape, StaticTree
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.imagegen.eagle.drafter import ImageEagle, deep_tree
 from mmspec.imagegen.eagle.training import EagleLoss, image_eagle_loss
 from mmspec.imagegen.pipeline import ImagePipeline

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmspec.core.keys import Keys
+from mmspec.core.round.keys import Keys
 from mmspec.video.generation import FlowMap, KeyedBlockNoise
 from mmspec.video.pipeline import BlockVideoPipeline
 from mmspec.video.prompt_encoder import Encode

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmspec.core.keys import Keys
+from mmspec.core.round.keys import Keys
 from mmspec.video.generation import KeyedBlockNoise
 from mmspec.video.model import BlockVideoModel
 from mmspec.video.pipeline import BlockVideoPipeline

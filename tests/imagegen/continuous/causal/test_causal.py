@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmspec.core.draft import Draft, Evidence, Verdict, root_only
-from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules import BlockVerification, Reflection, Weights
-from mmspec.core.rules.base import at_node
+from mmspec.core.round.draft import Draft, Evidence, Verdict, root_only
+from mmspec.core.round.keys import Keys, Purpose
+from mmspec.core.round.rules import BlockVerification, Reflection, Weights
+from mmspec.core.round.rules.base import at_node
 from mmspec.imagegen import ContinuousARPipeline
 from mmspec.imagegen.continuous.causal.drafter import SmallCausal
 from mmspec.imagegen.continuous.causal.transformer import CausalConfig, CausalTransformer
@@ -221,7 +221,7 @@ def test_noise_of_the_steps_is_shared_by_heads_of_every_model() -> None:
 
 
 def test_auto_is_plain_and_a_drafter_that_reads_as_it_drafts_takes_no_controller() -> None:
-    from mmspec.core.goodput import Goodput
+    from mmspec.core.length.goodput import Goodput
 
     pipe = ContinuousARPipeline(model())
     plain = pipe([0, 1], seed=3, pixels=False)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from mmspec.core.keys import Keys
+from mmspec.core.round.keys import Keys
 from mmspec.imagegen.continuous.masked_target import TokenGuidance
 from mmspec.imagegen.continuous.schedules.generation_order import cosine_steps, random_orders, ranks
 

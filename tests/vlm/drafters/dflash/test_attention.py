@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import mmspec
-from mmspec.core.cache import SlotCache
+from mmspec.core.round.cache import SlotCache
 from mmspec.vlm.drafters.base.block_layers import attention_biases
 from mmspec.vlm.drafters.dflash import DFlash
 

@@ -10,7 +10,7 @@ from torch import nn
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain, StaticTree
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig, taps_of
 from mmspec.vlm.drafters.dflash import DFlash

@@ -8,7 +8,7 @@ from torch import Tensor
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
-from mmspec.core.length import ConfidenceStop, FixedLength
+from mmspec.core.length.controls import ConfidenceStop, FixedLength
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from tests.vlm.drafters.mutants import best_on_record_as_drawn, evenly_on_record
 from tests.vlm.drafters.test_vision_law import LAWS, PROMPT, STEPS, V, exact_law, narrow, p_value, pictures

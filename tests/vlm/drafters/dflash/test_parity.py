@@ -8,8 +8,8 @@ import transformers as hf
 from torch import Tensor
 
 import mmspec
-from mmspec.core.draft import Verdict
-from mmspec.core.loop import DecodingRun
+from mmspec.core.round.draft import Verdict
+from mmspec.core.round.loop import DecodingRun
 from mmspec.vlm.drafters.dflash import DFlash
 from tests.parity import case
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from mmspec.vlm.drafters.kinds import new_drafter, untrained

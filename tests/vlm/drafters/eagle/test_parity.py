@@ -9,12 +9,12 @@ import torch
 from torch import Tensor, nn
 from transformers import LogitsProcessorList
 
-from mmspec.core.cache import SlotCache
-from mmspec.core.draft import Draft, Evidence, Law, Verdict, root_only
 from mmspec.core.drafting.shapes import DynamicTree
-from mmspec.core.keys import Keys
-from mmspec.core.rules.target_match import TargetMatch
-from mmspec.core.tree import dynamic_tree
+from mmspec.core.round.cache import SlotCache
+from mmspec.core.round.draft import Draft, Evidence, Law, Verdict, root_only
+from mmspec.core.round.keys import Keys
+from mmspec.core.round.rules.target_match import TargetMatch
+from mmspec.core.round.tree import dynamic_tree
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
 from mmspec.vlm.processors.nodes import NodeProcessors
 from tests.parity import case

@@ -9,8 +9,8 @@ import torch
 
 import mmspec
 import mmspec.vlm
-from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.shapes import DynamicTree
+from mmspec.core.round.cache import SlotCache
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config, levels_of

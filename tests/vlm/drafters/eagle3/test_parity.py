@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from transformers import LogitsProcessorList
 
 import mmspec.vlm
-from mmspec.core.cache import SlotCache
-from mmspec.core.draft import Evidence, Verdict, root_only
 from mmspec.core.drafting.shapes import DynamicTree
-from mmspec.core.keys import Keys
+from mmspec.core.round.cache import SlotCache
+from mmspec.core.round.draft import Evidence, Verdict, root_only
+from mmspec.core.round.keys import Keys
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.drafters.eagle3 import Eagle3
 from mmspec.vlm.processors.nodes import NodeProcessors

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.cache import SlotCache
+from mmspec.core.round.cache import SlotCache
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.drafters.checkpoints import drafter_from_state_dict
 from mmspec.vlm.drafters.flash.drafter import Flash

@@ -13,7 +13,7 @@ from transformers.generation.utils import _speculative_sampling
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.drafters.gemma4 import Gemma4Assistant, Gemma4AssistantConfig
 from tests.vlm.drafters.mutants import best_on_record_as_drawn, evenly_on_record
 from tests.vlm.tiny import liven

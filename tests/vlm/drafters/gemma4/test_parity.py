@@ -9,7 +9,7 @@ from torch import Tensor
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.drafters.gemma4 import Gemma4Assistant
 from tests.parity import case
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import mmspec
-from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.shapes import Chain
+from mmspec.core.round.cache import SlotCache
 from mmspec.vlm.drafters.checkpoints import load_drafter
 from mmspec.vlm.drafters.hydra import Hydra, HydraConfig
 from tests.vlm.drafters.trained import make

@@ -10,11 +10,11 @@ from torch import Tensor
 from transformers import LogitsProcessorList
 
 import mmspec
-from mmspec.core.cache import SlotCache
-from mmspec.core.draft import Evidence, Verdict, root_only
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree, sampled_tree
-from mmspec.core.length import ConfidenceStop, FixedLength
-from mmspec.core.tree import static_tree
+from mmspec.core.length.controls import ConfidenceStop, FixedLength
+from mmspec.core.round.cache import SlotCache
+from mmspec.core.round.draft import Evidence, Verdict, root_only
+from mmspec.core.round.tree import static_tree
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.head_drafter import HeadConfig, HeadDrafter
 from mmspec.vlm.drafters.base.prompt_slots import PromptView

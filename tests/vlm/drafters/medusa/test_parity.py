@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from transformers import LogitsProcessorList
 
 import mmspec.vlm
-from mmspec.core.draft import Evidence, Verdict, root_only
 from mmspec.core.drafting.shapes import StaticTree
-from mmspec.core.keys import Keys
+from mmspec.core.round.draft import Evidence, Verdict, root_only
+from mmspec.core.round.keys import Keys
 from mmspec.vlm.drafters.medusa import Medusa
 from mmspec.vlm.processors.nodes import NodeProcessors
 from tests.parity import case

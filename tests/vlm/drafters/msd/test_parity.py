@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import mmspec.vlm
-from mmspec.core.cache import SlotCache
+from mmspec.core.round.cache import SlotCache
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.drafters.msd import Msd
 from tests.parity import case

@@ -13,9 +13,9 @@ import transformers as hf
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
+from mmspec.core.round.cache import SlotCache
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.mtp import Mtp, MtpConfig
 from mmspec.vlm.drafters.mtp.published import write_mtp

@@ -14,9 +14,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.shapes import Chain
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
+from mmspec.core.round.cache import SlotCache
 from mmspec.vlm.drafters.mtp import Mtp
 from tests.vlm.drafters.mtp.test_drafter import _EXPERTS, _LINEAR, _SIZES, VOCAB, qwen_dense, qwen_next
 from tests.vlm.tiny import liven

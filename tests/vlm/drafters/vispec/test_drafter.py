@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 import mmspec
-from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.shapes import DynamicTree
+from mmspec.core.round.cache import SlotCache
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.drafters.eagle import Eagle
 from mmspec.vlm.drafters.vispec import ViSpec, ViSpecConfig

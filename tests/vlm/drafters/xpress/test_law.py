@@ -10,11 +10,11 @@ from torch import Tensor
 
 from mmspec.certify import enumeration
 from mmspec.certify.enumeration import EnumeratedDrafts, complete_law, random_tables, target_law, total_variation
-from mmspec.core.draft import Draft, Evidence, Law
 from mmspec.core.drafting.shapes import Chain
-from mmspec.core.length import FixedLength
-from mmspec.core.rules.rejection import BlockVerification, TokenWise, Traversal
-from mmspec.core.tree import chain
+from mmspec.core.length.controls import FixedLength
+from mmspec.core.round.draft import Draft, Evidence, Law
+from mmspec.core.round.rules.rejection import BlockVerification, TokenWise, Traversal
+from mmspec.core.round.tree import chain
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.xpress import refine
 from tests.vlm.drafters.dflash.test_law import drawn

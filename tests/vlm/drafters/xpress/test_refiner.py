@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import mmspec
 from mmspec.core.drafting.growth import chain_draft
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
-from mmspec.core.length import FixedLength
+from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.drafters.xpress import XPress
 from tests.vlm.drafters.dflash.test_attention import BLOCK, WIDTH, random_state, speculators, with_biases, zlab
 from tests.vlm.drafters.trained import blocks, make

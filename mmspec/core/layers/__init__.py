@@ -1,0 +1,1 @@
+"""Layers of transformers: how they are planned, masked, rotated, captured and made strict."""

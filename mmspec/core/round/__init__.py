@@ -1,0 +1,1 @@
+"""The round: drafts, rules, random keys, the cache, targets and the loop."""
