@@ -17,12 +17,8 @@ def options(description: str) -> argparse.ArgumentParser:
 
 
 def source(args: argparse.Namespace, needs: str) -> str:
-    """Return the folder or hub id, or end the program with a sentence where there is none.
-
-    Args:
-        args: The parsed arguments of `options`.
-        needs: The weights that the example runs on, in words.
-    """
+    """Return the folder or hub id of the arguments of `options`, or end the program with a sentence that says which
+    weights the example `needs`."""
     if args.hub:
         return args.hub
     if args.model is None or not Path(args.model).is_dir():

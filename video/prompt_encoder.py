@@ -21,7 +21,6 @@ class PromptEncoder:
 
     Args:
         encoder: The text encoder.
-        tokenizer: Its tokenizer.
         length: Tokens to which a text is padded or cut; 512 for the published models, which attend to the padding.
 
     Raises:

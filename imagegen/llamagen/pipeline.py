@@ -49,7 +49,6 @@ class LlamaGenPipeline(ImagePipeline):
     transformers wrote it. Without a model_index.json the defaults are those of the public demos.
 
     Args:
-        transformer: The transformer.
         vq: The image tokenizer, see `LlamaGenModel`.
         captions: The caption encoder, see `LlamaGenModel`.
         guidance_scale: The default guidance scale of calls; None for the public demos'.

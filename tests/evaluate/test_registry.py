@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 
 from mmspec.cli import bench as bench_command
 from mmspec.evaluate import registry
-from mmspec.evaluate.engine.config import BenchConfig
 from mmspec.evaluate.engine.domain import Domain, PipelineResources, SamplingOverrides
 from mmspec.evaluate.engine.rows import FIELDS
 from mmspec.evaluate.engine.shards import read_run
@@ -92,13 +91,6 @@ def test_options_are_the_fields_of_the_config(sham: typer.Typer) -> None:
 def test_a_wrong_option_reports_one_usage_error(words: tuple, said: str, sham: typer.Typer) -> None:
     result = invoke(sham, *words)
     assert (result.exit_code, result.stderr) == (2, f"Error: {said}\n")
-
-
-def test_every_domain_has_a_command() -> None:
-    assert [command.name for command in bench_command.app.registered_commands if command.name] == [*DOMAINS]
-    for name in DOMAINS:
-        assert isinstance(domain_of(name), Domain) and domain_of(name).name == name
-        assert issubclass(config_of(name), BenchConfig) and domain_of(name).config is config_of(name)
 
 
 @pytest.mark.parametrize("name", DOMAINS)

@@ -126,7 +126,7 @@ def test_scripts_import_the_package_not_its_folders() -> None:
     [
         ("mmspec.kernels.draft_tree", "import numpy"),
         ("mmspec.kernels.draft_tree", "from mmspec.core import draft"),
-        ("mmspec.core.round.loop", "from ..vlm import api"),
+        ("mmspec.core.round.loop", "from ...vlm import api"),
         ("mmspec.core.round.loop", "def f():\n    from mmspec import zoo"),
         ("mmspec.core.round.loop", "import importlib\nimportlib.import_module('mmspec.vlm')"),
         ("mmspec.core.round.loop", "import importlib\nimportlib.import_module(f'mmspec.vlm.{name}')"),

@@ -1,4 +1,4 @@
-"""The size of files and the names of classes: a file holds one idea, and a class name exists once in the product."""
+"""A class name exists once in the product."""
 
 from __future__ import annotations
 
@@ -6,15 +6,6 @@ import ast
 from collections import defaultdict
 
 from tests.house.tree import modules, nodes
-
-LONGEST = 600  # lines of a module
-CRUMB = 60  # a shorter module is a face, a table, or on the list
-# modules below CRUMB lines that hold an idea of their own
-SHORT_IDEAS = {
-    "mmspec.__main__",
-    "mmspec._checkout",
-    "mmspec._lazy",
-}
 
 
 def double_classes(sources: dict[str, str]) -> dict[str, list[str]]:
@@ -38,13 +29,3 @@ def test_a_name_of_two_modules_is_found() -> None:
         "mmspec.c": "class Tree: pass",
     }
     assert double_classes(sources) == {"Draft": ["mmspec.a", "mmspec.b"]}
-
-
-def test_no_module_is_too_long_and_few_are_crumbs() -> None:
-    lines = {
-        name: len(path.read_text(encoding="utf-8").splitlines())
-        for name, path in modules()
-        if path.name != "__init__.py"
-    }
-    assert {name: count for name, count in lines.items() if count > LONGEST} == {}
-    assert len({name for name, count in lines.items() if count < CRUMB} - SHORT_IDEAS) <= 20

@@ -11,14 +11,17 @@ from tests.house import prose
 PLANTED = {
     "what": '"""What a cache holds."""',
     "one": '"""A drafter with weights.\n\nA request that has a drafter is faster than the one that has none.\n"""',
-    "packed": 'def f(a, b):\n    """Add.\n\n    Args:\n        a: int [B].   b: int [B].\n    """',
-    "inline": 'def f(a):\n    """Add.\n\n    Raises ValueError for nothing.\n    """',
+    "packed": '@method("f")\ndef f(a, b):\n    """Add.\n\n    Args:\n        a: int [B].   b: int [B].\n    """',
+    "inline": '@method("f")\ndef f(a):\n    """Add.\n\n    Raises ValueError for nothing.\n    """',
     "unsectioned": 'def f(a):\n    """Add.\n\n    a: int [B].\n    """',
+    "section": 'def f(a):\n    """Add.\n\n    Args:\n        a: int [B].\n    """',
+    "repeated": '@method("f")\ndef f(recipe):\n    """Add.\n\n    Args:\n        recipe: The recipe.\n    """',
     "name": "def f(a):\n    found = a\n    return found",
 }
 PLAIN = '''"""Tokens of a draft."""
 
 
+@method("record")
 class Record:
     """A row of a table.
 
@@ -34,6 +37,7 @@ class Record:
         return self.kept
 
 
+@method("accept")
 def accept(tokens, count):
     """Return the accepted tokens, at least one token a row.
 

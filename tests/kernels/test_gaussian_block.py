@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mmspec.kernels.block_verification import excess_draw, excess_mass, gaussian_block_thresholds
-from tests.core.rules.quadrature import panels, phi
+from tests.core.round.rules.quadrature import panels, phi
 
 
 @pytest.mark.parametrize("gap", (1e-6, 1e-3, 0.3, 2.0, 30.0))

@@ -92,7 +92,7 @@ from mmspec.vlm.drafters.eagle import Eagle
 @method(
     "toydrafter", domain="vlm", kind="drafter", title="toy drafter", exact=True, needs=("weights",), takes=shape_of,
     about="a layer under another name",
-)  # fmt: skip
+)
 class ToyDrafter(Eagle):
     """EAGLE under another name."""
 
@@ -112,7 +112,7 @@ from mmspec.vlm.drafters.prompt_lookup import PromptLookup
 @method(
     "toycopies", domain="vlm", kind="drafter", title="toy copies", exact=True, about="two tokens of the text so far",
     drafts=("n-grams",),
-)  # fmt: skip
+)
 def toy_copies(longest: int = 2) -> PromptLookup:
     """Short copies.
 

@@ -230,7 +230,6 @@ class ImageRewardScorer:
     """ImageReward as a `Reward`.
 
     Args:
-        model: The model.
         tokenizer: A transformers tokenizer of uncased BERT, or its vocabulary file (vocab.txt). Prompts are cut to 35
             tokens.
         views: The squares of a frame; None for the published centre crop. Use `Views(crops="cover")` for wide videos.

@@ -78,7 +78,6 @@ class LikelyNodes:
     drafts with balanced classes, so a prediction is no calibrated probability.
 
     Args:
-        network: The network.
         least: The prediction that a node needs; 0 keeps every node.
 
     Raises:

@@ -152,7 +152,6 @@ class ContinuousARPipeline(BasePipeline):
     Calls accept the fields of `CausalRequest` and return tokens float32 [B, L, d].
 
     Args:
-        transformer: The transformer.
         vae: The autoencoder; None where only tokens are needed.
         guidance_scale: The default of calls, for all tokens; 1 runs the conditional branch alone.
     """

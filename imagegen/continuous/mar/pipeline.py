@@ -60,7 +60,6 @@ class MARPipeline(BasePipeline):
     model_index.json.
 
     Args:
-        transformer: The transformer.
         vae: The autoencoder; None where only tokens are needed.
         captions: The caption encoder, see `MARModel`.
         guidance_scale: The default guidance scale of calls; None for that of the published evaluation at the published

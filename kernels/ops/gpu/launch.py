@@ -60,11 +60,8 @@ def span_of(size: int, rows: int, least: int = TILE) -> int:
 
 
 def law_arguments(law: Tensor | LogLaw) -> tuple[tuple, dict[str, bool]]:
-    """Return a law [B, M, V] as kernel arguments.
-
-    Returns:
-        Its pointers and strides, and two constants: whether it is scores, and whether an index selects its rows.
-    """
+    """Return a law [B, M, V] as kernel arguments: its pointers and strides, and two constants: whether it is scores, and
+    whether an index selects its rows."""
     if isinstance(law, LogLaw):
         scores = law.scores
         row = scores if law.row is None else law.row

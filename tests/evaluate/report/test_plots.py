@@ -160,10 +160,3 @@ def test_lines_that_only_a_later_panel_has_are_named_there(tmp_path: Path, figur
     first, second = (Panel(name, "step", "accept_length", {name: ((1,), (2,))}) for name in "xy")
     draw([first, second], tmp_path / "two.png")
     assert [names_in(axis) for axis in figures[0].axes] == [["x"], ["y"]]
-
-
-def test_bands_are_areas_with_a_name(tmp_path: Path, figures: list) -> None:
-    panel = Panel("", "x", "y", {}, {"a": ((1,), (1,))}, bands={"within": ((0, 2), (0, 1), (0, 3))})
-    draw([panel], tmp_path / "band.png")
-    (axis,) = figures[0].axes
-    assert len(axis.collections) == 1 and set(names_in(axis)) == {"a", "within"}

@@ -17,7 +17,7 @@ from mmspec.imagegen.continuous.cspd.acceptance import (
     residual_sample,
 )
 from mmspec.imagegen.continuous.head_sampling.head import Gaussian, Trajectory
-from tests.core.rules.quadrature import panels, phi
+from tests.core.round.rules.quadrature import panels, phi
 from tests.parity import case
 
 CASE = "continuous_video/d0_cspd_acceptance"

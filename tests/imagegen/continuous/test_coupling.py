@@ -16,7 +16,7 @@ from mmspec.imagegen.continuous.head_sampling.speculation import (
     RatioCoupling,
     ReflectionCoupling,
 )
-from tests.core.rules.quadrature import panels, phi, split
+from tests.core.round.rules.quadrature import panels, phi, split
 
 
 def normal(mean: list[float], scale: list[float], rows: int) -> DiagonalNormal:

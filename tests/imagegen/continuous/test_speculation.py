@@ -19,7 +19,7 @@ from mmspec.imagegen.continuous.head_sampling.speculation import (
     speculate,
 )
 from mmspec.imagegen.continuous.mar.transformer import MAR
-from tests.core.rules.quadrature import phi
+from tests.core.round.rules.quadrature import phi
 from tests.imagegen.continuous.heads import WaveHead
 from tests.imagegen.continuous.tiny import SIZES, redrawn
 

@@ -10,7 +10,7 @@ from mmspec.core.round.rules import Rule
 from mmspec.core.round.tree import Tree, chain, static_tree
 from mmspec.imagegen import GSD, CoolSD, Lantern, LanternPlus, RunJoint
 from mmspec.imagegen.rules.lantern import nearest_codes
-from tests.core.rules.drafting import drawn
+from tests.core.round.rules.drafting import drawn
 
 WITHOUT = "without_replacement"
 CHAIN, TREE = chain(6), static_tree([0, 0, 0, 0, 1, 1, 2, 4, 4])

@@ -11,7 +11,7 @@ from mmspec.core.round.draft import Draft, Evidence, Law
 from mmspec.core.round.rules import Rule
 from mmspec.core.round.tree import chain, static_tree
 from mmspec.imagegen.rules.lantern import Lantern, LanternPlus, nearest_codes
-from tests.core.rules.drafting import Fixed, round_of
+from tests.core.round.rules.drafting import Fixed, round_of
 from tests.imagegen.rules.cases import WITHOUT, codebook, table
 
 SIZE = 6

@@ -16,7 +16,7 @@ from mmspec.imagegen.rules.cool import CoolSD
 from mmspec.imagegen.rules.gsd import GSD
 from mmspec.imagegen.rules.lantern import Lantern, LanternPlus, nearest_codes
 from mmspec.kernels import dispatch
-from tests.core.rules.simulation import markov_draft
+from tests.core.round.rules.simulation import markov_draft
 
 SIZE = 11
 NEAR = nearest_codes(torch.randn(SIZE, 3, generator=torch.Generator().manual_seed(0)), 5)

@@ -16,10 +16,10 @@ from mmspec.core.round.tree import Tree, chain, static_tree
 from mmspec.kernels.counter import uniforms_reference
 from mmspec.kernels.log_law import LogLaw
 from mmspec.kernels.residual_sampling import residual_sample_reference
-from tests.core.rules.copied import copied_inexactness, draft_inexactness
-from tests.core.rules.simulation import markov_draft
-from tests.core.rules.test_exact import impossible
-from tests.core.rules.test_second_tree import pairs, sources
+from tests.core.round.rules.copied import copied_inexactness, draft_inexactness
+from tests.core.round.rules.simulation import markov_draft
+from tests.core.round.rules.test_exact import impossible
+from tests.core.round.rules.test_second_tree import pairs, sources
 
 TREE = static_tree([0, 0, 0])
 CASES = [

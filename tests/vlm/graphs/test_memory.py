@@ -21,7 +21,7 @@ from mmspec.vlm.drafters import Chain, DynamicTree, StaticTree
 from mmspec.vlm.graphs import graph_slot
 from mmspec.vlm.graphs.graph_slot import CapturedTarget, GraphSlot
 from mmspec.vlm.graphs.rounds import Rounds
-from tests.core.graphs.recorded import Stale, recorded
+from tests.core.layers.graphs.recorded import Stale, recorded
 from tests.vlm.drafters.trained import DRAFTERS
 from tests.vlm.graphs.cases import GREEDY, SAMPLED, WARM, alike, both, chain, narrow, rows
 from tests.vlm.tiny import prompt, tiny

@@ -7,7 +7,7 @@ import pytest
 import mmspec
 from mmspec.vlm.drafters import DynamicTree, StaticTree
 from mmspec.vlm.graphs.rounds import Rounds
-from tests.core.graphs.deaf import Asked, deaf, in_deafness
+from tests.core.layers.graphs.deaf import Asked, deaf, in_deafness
 from tests.vlm.graphs.cases import GREEDY, SAMPLED, WARM, alike, both, chain, narrow, rows
 from tests.vlm.tiny import prompt, tiny
 

@@ -12,7 +12,7 @@ from mmspec.vlm.graphs import decoding, rounds
 from mmspec.vlm.graphs.graph_slot import GraphSlot
 from mmspec.vlm.graphs.rounds import Rounds
 from mmspec.vlm.processors.nodes import CONTEXT_FREE
-from tests.core.graphs.recorded import recorded
+from tests.core.layers.graphs.recorded import recorded
 from tests.vlm.drafters.trained import DRAFTERS
 from tests.vlm.graphs.cases import GREEDY, SAMPLED, WARM, alike, both, chain, narrow, rows
 from tests.vlm.tiny import prompt, tiny

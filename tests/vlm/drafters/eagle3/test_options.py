@@ -19,7 +19,7 @@ from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.drafters.eagle3 import Eagle3
 from mmspec.vlm.graphs.rounds import Rounds
 from mmspec.vlm.hidden_states import record_states
-from tests.core.graphs.recorded import recorded
+from tests.core.layers.graphs.recorded import recorded
 from tests.vlm.drafters.eagle3.reference import OPTIONS, Reference, published
 from tests.vlm.graphs.cases import alike, both
 from tests.vlm.tiny import HIDDEN, VOCAB, prompt, tiny

@@ -14,7 +14,7 @@ from mmspec.core.length.draft_options import DraftOption
 from mmspec.core.length.pass_costs import PassCurve
 from mmspec.core.length.portfolio import GoodputPortfolio
 from mmspec.core.round.loop import NoDraft
-from tests.core.replayed import (
+from tests.core.length.replayed import (
     BF16,
     FP32,
     STEEP,
@@ -217,7 +217,7 @@ def test_wrong_drafters_are_refused() -> None:
         GoodputPortfolio([apart, Guessing(Machine(FP32))])
     assert GoodputPortfolio([Copying(), apart]).levels == (0, 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tests.core.replayed.GuessingState.every_round", True, raising=False)
+        patch.setattr("tests.core.length.replayed.GuessingState.every_round", True, raising=False)
         with pytest.raises(ValueError, match="expected a drafter that can skip rounds, got 'guessing'"):
             both(Machine(FP32)).open(Replay(Machine(FP32), PassCurve(), *prose(0)))
 

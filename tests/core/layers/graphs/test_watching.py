@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmspec.core.layers.graphs import CaptureRefused, FixedTensors, check_capturable
-from tests.core.graphs.recorded import recorded
+from tests.core.layers.graphs.recorded import recorded
 
 CPU = torch.device("cpu")
 

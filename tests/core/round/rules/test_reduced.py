@@ -16,8 +16,8 @@ from mmspec.core.round.rules import BlockVerification, KSeq, RecursiveRejection,
 from mmspec.core.round.tree import Tree, chain, static_tree
 from mmspec.kernels.law import mass_at
 from mmspec.kernels.reduced_law import ReducedLaw, spread_scores
-from tests.core.rules.cases import WITH, WITHOUT
-from tests.core.rules.drafting import drawn
+from tests.core.round.rules.cases import WITH, WITHOUT
+from tests.core.round.rules.drafting import drawn
 
 TREE, CHAIN, VOCAB = static_tree([0, 0, 0, 1, 1, 3, 2]), chain(4), 30
 SMALL = static_tree([0, 0, 0, 1, 1])  # for enumeration

@@ -19,7 +19,7 @@ from mmspec.core.round.rules import (
     Traversal,
 )
 from mmspec.core.round.tree import chain, static_tree
-from tests.core.rules.cases import CHAINS, GROWS, RULES, TREES, WITH, WITHOUT
+from tests.core.round.rules.cases import CHAINS, GROWS, RULES, TREES, WITH, WITHOUT
 
 ROUNDING = 1e-12
 BRANCHING = [case for case in RULES if not case[2]]

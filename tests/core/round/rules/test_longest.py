@@ -12,7 +12,7 @@ from mmspec.certify.enumeration import Tables, every_draft, expected_accepted, r
 from mmspec.core.round.draft import Drawn
 from mmspec.core.round.rules import BlockVerification, KSeq, RecursiveRejection, Traversal
 from mmspec.core.round.tree import Tree, chain, static_tree
-from tests.core.rules.cases import WITH, WITHOUT
+from tests.core.round.rules.cases import WITH, WITHOUT
 
 PAIR, TWO_LEVELS = static_tree([0, 0, 0]), static_tree([0, 0, 0, 1, 1, 2, 2])
 

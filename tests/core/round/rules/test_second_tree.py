@@ -24,8 +24,8 @@ from mmspec.core.round.rules import (
     Weights,
 )
 from mmspec.core.round.tree import Tree, chain, dynamic_tree, static_tree
-from tests.core.rules.cases import GROWS, WITH, WITHOUT
-from tests.core.rules.copied import draft_inexactness, evidence_of, reach_of
+from tests.core.round.rules.cases import GROWS, WITH, WITHOUT
+from tests.core.round.rules.copied import draft_inexactness, evidence_of, reach_of
 
 ROUNDING, VISIBLE = 1e-12, 1e-3
 FAN, DEEP = static_tree([0, 0, 0]), static_tree([0, 0, 0, 1])

@@ -21,9 +21,9 @@ from mmspec.core.round.rules import (
     Traversal,
 )
 from mmspec.core.round.tree import Tree, chain, static_tree
-from tests.core.rules import noise
-from tests.core.rules.cases import WITH, WITHOUT
-from tests.core.rules.simulation import decode_rounds, joint_test, second_round_test
+from tests.core.round.rules import noise
+from tests.core.round.rules.cases import WITH, WITHOUT
+from tests.core.round.rules.simulation import decode_rounds, joint_test, second_round_test
 
 ROWS, LENGTH = 30_000, 5
 CHAIN, TREE = chain(3), static_tree([0, 0, 0, 1, 1, 2])

@@ -10,7 +10,7 @@ import pytest
 from mmspec.core.length.controls import doubling_lengths
 from mmspec.core.length.goodput import Goodput
 from mmspec.core.round.draft import Draft
-from tests.core.test_goodput import Always, Answer, Script, Scripted, World, run
+from tests.core.length.test_goodput import Always, Answer, Script, Scripted, World, run
 
 PICTURE, WINDOW = 256, 63
 Power = Callable[[int], float]
@@ -114,7 +114,7 @@ class Ragged(Picture):
 
 
 def test_rows_that_are_driven_apart_are_so_near_the_end_where_nothing_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.core.test_goodput_windows.Picture", Ragged)
+    monkeypatch.setattr("tests.core.length.test_goodput_windows.Picture", Ragged)
     # a window of 3 makes 1.2 rounds' values in 1.26 rounds' time: it gains beside rounds of rows that stand apart alone
     asked = dict(count=30, batch=8)
     made = world(verify=0.08)

@@ -15,7 +15,7 @@ from mmspec.core.round.rules import GaussianBlock, Reflection, Rule, Weights, ga
 from mmspec.core.round.tree import chain
 from mmspec.kernels.block_verification import excess_mass
 from mmspec.kernels.block_verification import gaussian_block_thresholds as thresholds
-from tests.core.rules.quadrature import panels, phi, split
+from tests.core.round.rules.quadrature import panels, phi, split
 
 SCALE = 0.7
 

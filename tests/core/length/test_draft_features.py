@@ -15,7 +15,7 @@ from mmspec.core.length.goodput import Goodput
 from mmspec.core.length.round_estimates import AcceptanceModel, shifted
 from mmspec.core.round.draft import Draft, Evidence, Law, Verdict
 from mmspec.core.round.tree import chain
-from tests.core.test_goodput import REQUESTS, Answer, Scripted, World, decode
+from tests.core.length.test_goodput import REQUESTS, Answer, Scripted, World, decode
 from tests.vlm.drafters.test_lengths import Whimsical
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import prompt, tiny

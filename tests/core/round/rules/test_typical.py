@@ -13,7 +13,7 @@ from mmspec.core.round.draft import Draft, Evidence, Law
 from mmspec.core.round.rules import BestExact, TargetMatch, resolve
 from mmspec.core.round.rules.typical import TypicalAcceptance
 from mmspec.core.round.tree import chain, static_tree
-from tests.core.rules.cases import CHAINS, TREES
+from tests.core.round.rules.cases import CHAINS, TREES
 from tests.parity import case
 
 PLAIN = TypicalAcceptance(threshold=1.0, alpha=math.inf)

@@ -11,9 +11,9 @@ from mmspec.core.round.draft import Draft, Evidence, Law, root_only, run_of
 from mmspec.core.round.keys import Keys
 from mmspec.core.round.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
 from mmspec.core.round.tree import Tree, chain, dynamic_tree, static_tree
-from tests.core.rules.cases import WITH, WITHOUT
-from tests.core.rules.drafting import Fixed, drawn, round_of, rows_of
-from tests.core.rules.mutants import AtMost
+from tests.core.round.rules.cases import WITH, WITHOUT
+from tests.core.round.rules.drafting import Fixed, drawn, round_of, rows_of
+from tests.core.round.rules.mutants import AtMost
 
 TOP = 1 - 2.0**-24
 TREE = static_tree([0, 0, 0, 1, 1, 3, 2])

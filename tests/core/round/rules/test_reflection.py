@@ -12,7 +12,7 @@ from mmspec.core.round.draft import Draft, Evidence, Law, root_only, run_of
 from mmspec.core.round.keys import Keys, Purpose
 from mmspec.core.round.rules import GaussianBlock, Reflection, Rule
 from mmspec.core.round.tree import chain
-from tests.core.rules.drafting import round_of
+from tests.core.round.rules.drafting import round_of
 
 ROWS, DEPTH, WIDTH, SCALE = 20_000, 3, 2, 0.7
 TREE = chain(DEPTH)

@@ -13,7 +13,7 @@ from mmspec.core.round.draft import Draft, Evidence, Law, Verdict
 from mmspec.core.round.rules import BlockVerification, Rule, TargetMatch, TokenWise, Traversal
 from mmspec.core.round.rules.base import Weights
 from mmspec.core.round.tree import Tree, chain, static_tree
-from tests.core.graphs.recorded import recorded
+from tests.core.layers.graphs.recorded import recorded
 
 CPU = torch.device("cpu")
 CASES = [

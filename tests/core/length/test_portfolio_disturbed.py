@@ -10,8 +10,8 @@ from mmspec.core.length.draft_estimates import DrawCost, RequestAcceptance
 from mmspec.core.length.pass_costs import PassCurve
 from mmspec.core.length.portfolio import GoodputPortfolio
 from mmspec.core.length.round_estimates import RoundCosts
-from tests.core.replayed import BF16, FP32, Copying, Guessing, Machine, Replay, decode
-from tests.core.test_portfolio import prose
+from tests.core.length.replayed import BF16, FP32, Copying, Guessing, Machine, Replay, decode
+from tests.core.length.test_portfolio import prose
 
 SEEDS, LENGTH, TAIL = range(60), 400, 40
 # curve, chance that a guess is right, cost of a guess in plain passes

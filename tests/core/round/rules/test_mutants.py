@@ -11,9 +11,9 @@ from mmspec.certify.mutants import Lenient, NoResidual, RuleMutant
 from mmspec.core.round.draft import Drawn
 from mmspec.core.round.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
 from mmspec.core.round.tree import Tree, chain, static_tree
-from tests.core.rules import mutants
-from tests.core.rules.cases import GROWS, WITH, WITHOUT
-from tests.core.rules.naive import FoundInTheWild, NaiveTraversal
+from tests.core.round.rules import mutants
+from tests.core.round.rules.cases import GROWS, WITH, WITHOUT
+from tests.core.round.rules.naive import FoundInTheWild, NaiveTraversal
 
 VISIBLE = 1e-4
 TREE = static_tree([0, 0, 0, 1, 1, 2, 2])

@@ -26,8 +26,8 @@ from mmspec.core.round.rules import (
 from mmspec.core.round.rules.copies import SiblingRule
 from mmspec.core.round.tree import Tree, chain, dynamic_tree, static_tree
 from mmspec.kernels.log_law import Residual
-from tests.core.rules.cases import GROWS, WITH
-from tests.core.rules.copied import copied_inexactness, draft_inexactness, union_drafts
+from tests.core.round.rules.cases import GROWS, WITH
+from tests.core.round.rules.copied import copied_inexactness, draft_inexactness, union_drafts
 
 ROUNDING, VISIBLE = 1e-12, 1e-4
 TREES = {

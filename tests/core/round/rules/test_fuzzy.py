@@ -28,7 +28,7 @@ from mmspec.core.round.rules.base import UnsupportedCombination
 from mmspec.core.round.rules.fuzzy import _DIVERGENCES, Fuzzy
 from mmspec.core.round.rules.relaxed import accepting
 from mmspec.core.round.tree import Tree, chain, static_tree
-from tests.core.rules.cases import CHAINS, TREES
+from tests.core.round.rules.cases import CHAINS, TREES
 
 WITHOUT = "without_replacement"
 FAN = static_tree([0, 0, 0, 1, 1, 2])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mmspec.core.layers.graphs import HostReadError, recorded_operations
-from tests.core.graphs.deaf import Asked, deaf
+from tests.core.layers.graphs.deaf import Asked, deaf
 
 X = torch.arange(6.0).view(2, 3)
 ASKING: dict[str, Callable] = {

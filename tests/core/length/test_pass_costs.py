@@ -11,7 +11,7 @@ from torch import nn
 
 from mmspec.core.length.pass_costs import PassCurve, pad_nodes, pass_costs_of
 from mmspec.core.round.tree import chain, static_tree
-from tests.core.replayed import FP32, Machine
+from tests.core.length.replayed import FP32, Machine
 
 
 def measured(widths: tuple[int, ...], rounds: int = 6) -> PassCurve:

@@ -6,9 +6,9 @@ import pytest
 
 from mmspec.certify.enumeration import contrasted_tables
 from mmspec.core.round.rules import BlockVerification, RecursiveRejection, Rule, TokenWise, Traversal
-from tests.core.rules.cases import WITH, WITHOUT
-from tests.core.rules.copied import draft_inexactness
-from tests.core.rules.grown import History, Policy, at_random, best_first, confident_chain, every_growth
+from tests.core.round.rules.cases import WITH, WITHOUT
+from tests.core.round.rules.copied import draft_inexactness
+from tests.core.round.rules.grown import History, Policy, at_random, best_first, confident_chain, every_growth
 
 ROUNDING, VISIBLE = 1e-12, 1e-2
 DEPTH = 3

@@ -1,0 +1,72 @@
+"""Rooms keep their size: lines of Python, everything counted. A number rises only with a feature, or by 100 for a fix."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.house.tree import ROOT
+
+# room -> the most lines, its size of the day rounded up to the next hundred
+BUDGETS = {
+    "demos": 0,
+    "docs": 0,
+    "imagegen": 0,
+    "kernels": 0,
+    "mmspec": 0,
+    "mmspec/attach": 0,
+    "mmspec/certify": 0,
+    "mmspec/check": 0,
+    "mmspec/cli": 0,
+    "mmspec/core": 0,
+    "mmspec/estimate": 0,
+    "mmspec/evaluate": 0,
+    "mmspec/io": 0,
+    "mmspec/methods": 0,
+    "mmspec/training": 0,
+    "mmspec/web": 0,
+    "mmspec/zoo": 0,
+    "tests": 0,
+    "video": 0,
+    "vlm": 0,
+}
+LONGEST_FILE = 600
+MOST_UNFORMATTED = {"product": 100, "tests": 50}  # statements with "# fmt: skip"
+
+
+def lines_of_rooms() -> dict[str, dict[str, int]]:
+    """Return room -> file -> number of lines."""
+    rooms: dict[str, dict[str, int]] = {}
+    for top in sorted({room.split("/")[0] for room in BUDGETS}):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            parts = path.relative_to(ROOT).parts
+            room = "/".join(parts[:2]) if parts[0] == "mmspec" and len(parts) > 2 else parts[0]
+            rooms.setdefault(room, {})[str(path.relative_to(ROOT))] = path.read_text(encoding="utf-8").count("\n")
+    return rooms
+
+
+ROOMS = lines_of_rooms()
+
+
+def test_every_room_has_a_budget() -> None:
+    assert ROOMS.keys() == BUDGETS.keys()
+
+
+@pytest.mark.parametrize("room", BUDGETS)
+def test_a_room_keeps_to_its_budget(room: str) -> None:
+    lines = sum(ROOMS[room].values())
+    assert lines <= BUDGETS[room], f"{room}: {lines:,} lines; shrink the room, or raise its number and say why"
+    assert lines > BUDGETS[room] - 1_000, f"{room}: {lines:,} lines; lower its number"
+
+
+def test_no_file_is_too_long() -> None:
+    long = {file: count for files in ROOMS.values() for file, count in files.items() if count > LONGEST_FILE}
+    assert not long
+
+
+def test_the_formatter_is_off_at_few_tables_alone() -> None:
+    skipped = {"product": 0, "tests": 0}
+    for room, files in ROOMS.items():
+        for file in files:
+            text = (ROOT / file).read_text(encoding="utf-8")
+            skipped["tests" if room == "tests" else "product"] += text.count("# fmt: " + "skip\n")
+    assert all(count <= MOST_UNFORMATTED[part] for part, count in skipped.items()), skipped
