@@ -5,19 +5,14 @@ from __future__ import annotations
 import html
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote_plus
 
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from mmspec.imagegen.components import CONFIG
-from mmspec.imagegen.llamagen.load import t5_from_state_dict
-from mmspec.imagegen.llamagen.t5 import T5Encoder
-from mmspec.io.checkpoints import weight_files
-from mmspec.io.files import write_json_atomic, write_text_atomic, writing
-from mmspec.io.readers import naming, open_tensors, read_json, read_text
+from mmspec.io.checkpoints import load_model, load_part
+from mmspec.io.files import writing
 from mmspec.io.validation import check_words
 
 _DASHES = "‐‑‒–—―−⸺⸻﹘﹣－"
@@ -77,7 +72,7 @@ def clean_caption(text: str) -> str:
 
 
 class CaptionEncoder:
-    """A `T5Encoder`, or a `T5EncoderModel` of transformers (flan-t5-xl for the published models), and its tokenizer.
+    """A text encoder of transformers, such as `T5EncoderModel` (flan-t5-xl for the published models), and its tokenizer.
     Captions are padded or cut to `length` tokens; `cleaned` applies `clean_caption` twice, as in the public sampler."""
 
     def __init__(self, encoder: nn.Module, tokenizer: object, length: int = 120, *, cleaned: bool = True):
@@ -124,12 +119,8 @@ def to_the_right(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return features * mask[..., None], mask
 
 
-_TOKENIZER, _SETTINGS = "tokenizer.json", "tokenizer_config.json"
-_DECODER = ("decoder.", "lm_head.")
-
-
 def read_captions(folder: Path, length: int, *, cleaned: bool) -> CaptionEncoder:
-    encoder, tokenizer = read_encoder(folder / "text_encoder"), FileTokenizer(folder / "tokenizer")
+    encoder, tokenizer = read_encoder(folder / "text_encoder"), read_tokenizer(folder / "tokenizer")
     return CaptionEncoder(encoder, tokenizer, length, cleaned=cleaned)
 
 
@@ -143,7 +134,6 @@ def write_captions(captions: object, folder: Path) -> dict[str, Any]:
     for part, name in ((captions.encoder, "text_encoder"), (captions.tokenizer, "tokenizer")):
         with writing(folder / name):
             part.save_pretrained(folder / name)
-    # transformers' class and `T5Encoder` write the same files
     return {
         "text_encoder": ["transformers", "T5EncoderModel"],
         "tokenizer": ["transformers", "AutoTokenizer"],
@@ -151,73 +141,14 @@ def write_captions(captions: object, folder: Path) -> dict[str, Any]:
     }
 
 
-def read_encoder(folder: Path) -> T5Encoder:
-    """Load the encoder of a folder; the decoder of a whole T5 is not read."""
-    config, weights = read_json(folder / CONFIG), {}
-    files = weight_files(folder)
-    if not files:
-        raise ValueError(f"{folder}: expected model.safetensors, got none; save the encoder as safetensors")
-    for file in files:
-        with open_tensors(file) as opened:
-            weights |= {name: opened.get_tensor(name) for name in opened.keys() if not name.startswith(_DECODER)}
-    with naming(folder):
-        return t5_from_state_dict(weights, config)
+def read_encoder(folder: Path) -> nn.Module:
+    """Load the encoder of a folder; the decoder of a whole T5 is left out."""
+    from transformers import AutoModelForTextEncoding  # takes seconds, and pipelines of classes need no text
+
+    return load_model(AutoModelForTextEncoding, folder)
 
 
-class FileTokenizer:
-    """A tokenizer of transformers, read from its own files without transformers."""
+def read_tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
 
-    def __init__(self, folder: Path):
-        if not (folder / _TOKENIZER).is_file():
-            raise ValueError(
-                f"{folder}: expected {_TOKENIZER}, got none; load an older tokenizer with AutoTokenizer of "
-                "transformers and save it there"
-            )
-        self._text, settings = read_text(folder / _TOKENIZER), folder / _SETTINGS
-        self._settings = read_json(settings) if settings.is_file() else {}
-        if "auto_map" in self._settings:
-            raise ValueError(
-                f"{folder}: expected a tokenizer whose code is in transformers, got a tokenizer that brings "
-                "its own code, which is never run; use a converted checkpoint"
-            )
-        try:
-            self._words = Tokenizer.from_str(self._text)
-        except Exception as error:  # the library raises no narrower class
-            raise ValueError(f"{folder / _TOKENIZER}: expected a tokenizer, got {error}; fetch it again") from error
-
-    def __call__(
-        self,
-        texts: list[str],
-        *,
-        max_length: int,
-        padding: Literal["max_length"],
-        truncation: Literal[True],
-        return_tensors: Literal["pt"],
-        padding_side: Literal["right"] = "right",
-    ) -> dict[str, Tensor]:
-        """Return input_ids and attention_mask, int64 [B, max_length]. The keywords are those of transformers."""
-        self._words.enable_truncation(max_length)
-        self._words.enable_padding(length=max_length, direction=padding_side)  # with id 0, which the mask hides
-        rows = self._words.encode_batch(texts)
-        return {
-            "input_ids": torch.tensor([row.ids for row in rows]),
-            "attention_mask": torch.tensor([row.attention_mask for row in rows]),
-        }
-
-    @property
-    def all_special_ids(self) -> list[int]:
-        """The ids that are no words: padding, end, unknown, and the other special tokens of the files."""
-        tokens = [value for name, value in self._settings.items() if name.endswith("_token")]
-        words = [token.get("content", "") if isinstance(token, dict) else f"{token}" for token in tokens]
-        ids = [self._words.token_to_id(word) for word in words]
-        added = [number for number, token in self._words.get_added_tokens_decoder().items() if token.special]
-        return sorted({*added, *(number for number in ids if number is not None)})
-
-    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
-        return [self._words.id_to_token(number) or "" for number in ids]
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text_atomic(folder / _TOKENIZER, self._text)
-        write_json_atomic(folder / _SETTINGS, self._settings)
+    return load_part(AutoTokenizer, folder)

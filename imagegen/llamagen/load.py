@@ -20,7 +20,6 @@ from mmspec.imagegen.llamagen.published import (
     unwrap,
     vq_fields,
 )
-from mmspec.imagegen.llamagen.t5 import T5Config, T5Encoder
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
 from mmspec.io.loading import fill_from_state_dict, sketch, unpickle
@@ -67,17 +66,6 @@ def vq_from_state_dict(
     with _named(sd):
         config = config if isinstance(config, VQConfig) else VQConfig.of({**vq_fields(weights), **dict(config or {})})
         return fill_from_state_dict(sketch(lambda: VQModel(config), len(weights), "config"), weights)
-
-
-def t5_from_state_dict(sd: Mapping[str, Tensor], config: T5Config | Mapping[str, Any]) -> T5Encoder:
-    """Load the encoder of a published T5 checkpoint of any size in eval mode and the checkpoint's dtype. In float16 the
-    last projections of the layers stay float32, which they need. The decoder of a whole T5 is left out."""
-    config = T5Config.of(config)
-    own = {name: value for name, value in sd.items() if name == "shared.weight" or name.startswith("encoder.")}
-    tied = own.pop("encoder.embed_tokens.weight", None)
-    if tied is not None:
-        own.setdefault("shared.weight", tied)
-    return fill_from_state_dict(sketch(lambda: T5Encoder(config), len(own), "config"), own, wide=".wo.weight")
 
 
 def check_pair(config: GPTConfig, vq: VQConfig, image_size: int | None = None) -> None:

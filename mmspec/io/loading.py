@@ -113,16 +113,13 @@ class _Counted(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def fill_from_state_dict(model: Module, weights: Mapping[str, Tensor], wide: str = "") -> Module:
+def fill_from_state_dict(model: Module, weights: Mapping[str, Tensor]) -> Module:
     """Assign a state dict to a model, without a copy where all weights have the same dtype; return it frozen and in
-    eval mode. `wide` is a suffix of the names of weights that are never float16, "" for none."""
+    eval mode."""
     check_weights(model.state_dict(), weights)
-    wide_names = {name for name in weights if wide and name.endswith(wide)}
-    dtype = next(value for name, value in weights.items() if name not in wide_names).dtype
+    dtype = next(iter(weights.values())).dtype
     dtype = dtype if dtype.is_floating_point else torch.float32
-    wider = torch.float32 if dtype == torch.float16 else dtype
-    cast = {name: value.detach().to(wider if name in wide_names else dtype) for name, value in weights.items()}
-    model.load_state_dict(cast, assign=True)
+    model.load_state_dict({name: value.detach().to(dtype) for name, value in weights.items()}, assign=True)
     return model.eval().requires_grad_(False)
 
 

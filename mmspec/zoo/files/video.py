@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mmspec.imagegen.llamagen.captions import CaptionEncoder, FileTokenizer, read_encoder
+from mmspec.imagegen.llamagen.captions import CaptionEncoder, read_encoder, read_tokenizer
 from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
 from mmspec.io.files import write_json_atomic, writing
 from mmspec.io.readers import naming, read_json
@@ -58,7 +58,7 @@ def write_prompts(encoder: T5EncoderModel, tokenizer: PreTrainedTokenizerFast, f
 
 def read_prompts(folder: Path) -> PromptEncoder:
     """Load the caption encoder (fp32) and tokenizer in `folder`."""
-    return PromptEncoder(read_encoder(folder / "text_encoder").float(), FileTokenizer(folder / "tokenizer"), LONGEST)
+    return PromptEncoder(read_encoder(folder / "text_encoder").float(), read_tokenizer(folder / "tokenizer"), LONGEST)
 
 
 def read_video_codes(folder: Path, images: Path, whole: Path) -> LlamaGenPipeline:
