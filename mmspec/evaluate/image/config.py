@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from mmspec import zoo
 from mmspec.evaluate.engine.config import check_choice, option
 from mmspec.evaluate.engine.drawn import LARGEST, DrawnBenchConfig, DrawnSetting
 from mmspec.evaluate.engine.suite import Method
 from mmspec.evaluate.model_kinds import IMAGE_MODELS
+from mmspec.evaluate.quality.metrics import need_torchmetrics
 from mmspec.io.validation import LARGEST_SCALE
 
 
@@ -64,6 +65,10 @@ class ImageBenchConfig(DrawnBenchConfig):
         return tuple(
             method for method in self.plan().methods if not method.part or f"{self.model}/{method.part}" in there
         )
+
+    def check(self, resources: Any) -> None:
+        if self.plan().judged:
+            need_torchmetrics()
 
     def drawn(self, batch: int, prompts: int, *, judged: bool) -> Iterator[DrawnSetting]:
         """Yield the settings of a batch size; greedy settings are timed once per guidance, since they ignore top-k."""

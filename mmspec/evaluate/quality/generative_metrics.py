@@ -1,85 +1,26 @@
-"""Kernel distance (KID), precision and recall, and Inception Score of generated samples."""
+"""Kernel distance (KID) and Inception Score by torchmetrics, precision and recall of generated samples."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+import torch
 
-from mmspec.evaluate.engine.statistics import LEVELS, RESAMPLES
+from mmspec.evaluate.quality.metrics import Features, checked_sets, computed, metric, updated
 
-BLOCK = 1000  # rows per kernel matrix
-Features = np.ndarray
-
-
-@dataclass(frozen=True, slots=True)
-class KernelDistance:
-    value: float  # unbiased; for sets of the same distribution it is negative about half of the time
-    interval: tuple[float, float] | None  # the 90 % bootstrap interval, None with too few rows to resample
+BLOCK, BLOCKS = 1000, 100  # rows of a block, and blocks drawn from larger sets
 
 
-def kernel_distance(
-    a: Features, b: Features, block: int = BLOCK, resamples: int = RESAMPLES, seed: int = 0
-) -> KernelDistance:
-    """Return the squared maximum mean discrepancy of feature sets [N, d] and [M, d] under (x y / d + 1)^3, known as
-    KID. It is unbiased at any N and M ("Demystifying MMD GANs"). Larger sets are cut, in an order drawn from `seed`,
-    into blocks of at most `block` rows whose values are averaged. Resampling weights the rows: a row that is drawn
-    twice is never compared with itself, which would raise the distance. With several blocks, blocks are resampled."""
-    a, b = (_checked(rows_) for rows_ in (a, b))
-    if a.shape[1] != b.shape[1]:
-        raise ValueError(f"features: expected one length, got {a.shape[1]} and {b.shape[1]}; use one extractor")
-    drawn = np.random.default_rng(seed)
-    blocks = -(-max(len(a), len(b)) // block)
-    if blocks == 1:
-        kernels = tuple(_kernel(x, y) for x, y in ((a, a), (b, b), (a, b)))
-        resampled = [_unbiased(kernels, _weights(drawn, len(a)), _weights(drawn, len(b))) for _ in range(resamples)]
-        value = _unbiased(kernels, np.ones(len(a)), np.ones(len(b)))
-        return KernelDistance(value, _around(value, resampled))
-    cut = [[rows_[rows] for rows in np.array_split(drawn.permutation(len(rows_)), blocks)] for rows_ in (a, b)]
-    if min(len(rows) for part in cut for rows in part) < 2:
-        raise ValueError(f"features: expected sets of like sizes, got {len(a)} and {len(b)} rows; cut the larger one")
-    values = np.array([kernel_distance(x, y, block, 0).value for x, y in zip(*cut, strict=True)])
-    resampled = values[drawn.integers(blocks, size=(resamples, blocks))].mean(1)
-    return KernelDistance(float(values.mean()), _around(float(values.mean()), resampled))
-
-
-def _checked(features: Features) -> np.ndarray:
-    rows = np.asarray(features, dtype=np.float64)
-    if rows.ndim != 2 or len(rows) < 2:
-        raise ValueError(f"features: expected rows [N, d] with N >= 2, got {rows.shape}; make more images")
-    if not np.isfinite(rows).all():
-        raise ValueError("features: expected finite numbers, got NaN or Inf; look at the images they are from")
-    return rows
-
-
-def _kernel(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return (x @ y.T / x.shape[1] + 1.0) ** 3
-
-
-def _weights(drawn: np.random.Generator, count: int) -> np.ndarray:
-    """Return how often each row occurs in a resampled set."""
-    return drawn.multinomial(count, np.full(count, 1 / count)).astype(np.float64)
-
-
-def _unbiased(kernels: tuple[np.ndarray, ...], wa: np.ndarray, wb: np.ndarray) -> float:
-    """Return the distance from means over pairs of different rows within the sets, and over all pairs across them."""
-    within_a, within_b, across = kernels
-
-    def apart(kernel: np.ndarray, weight: np.ndarray) -> float:
-        pairs = weight.sum() ** 2 - np.square(weight).sum()
-        return (weight @ kernel @ weight - np.square(weight) @ np.diag(kernel)) / pairs if pairs else np.nan
-
-    return float(apart(within_a, wa) + apart(within_b, wb) - 2 * (wa @ across @ wb) / (wa.sum() * wb.sum()))
-
-
-def _around(value: float, values: list[float] | np.ndarray) -> tuple[float, float] | None:
-    """Return the spread of resampled values around their mean, shifted to the measured value."""
-    known = np.array([value for value in values if np.isfinite(value)])
-    if len(known) < 2:
-        return None
-    low, high = np.percentile(known - known.mean(), LEVELS)
-    return float(value + low), float(value + high)
+def kernel_distance(a: Features, b: Features) -> tuple[float, float]:
+    """Return the squared maximum mean discrepancy of feature sets [N, d] and [M, d] under (x y / d + 1)^3, known as KID,
+    and its deviation over blocks. It is unbiased ("Demystifying MMD GANs") and may be negative. Sets of at most `BLOCK`
+    rows are a single block, of deviation 0."""
+    a, b = checked_sets(a, b)
+    size = min(len(a), len(b), BLOCK)
+    blocks = 1 if len(a) == len(b) == size else BLOCKS
+    made = updated("kid", "KernelInceptionDistance", a, b, subsets=blocks, subset_size=size, normalize=True)
+    return computed(made)
 
 
 NEIGHBOUR = 3
@@ -129,13 +70,13 @@ def _distance_parts(rows: np.ndarray, others: np.ndarray) -> Iterator[np.ndarray
 
 
 SPLITS = 10
+_LEAST = 1e-30  # probability whose logarithm stands for that of 0
 
 
 def inception_score(probabilities: np.ndarray, splits: int = SPLITS) -> tuple[float, float]:
-    """Return the mean and standard deviation over `splits` parts, in order, of exp(E KL(p(y|x) || p(y))), from
-    probabilities [N, K]. The scale depends on the classifier, so only scores of the same classifier and N can be
-    compared ("Improved Techniques for Training GANs"). With fewer images than splits, each image is its own part and
-    the score is 1. The deviation is 0 for a single part."""
+    """Return the mean and standard deviation over `splits` parts, in a fixed random order, of exp(E KL(p(y|x) || p(y)))
+    for class probabilities [N, K] of N images. The scale depends on the classifier, so only scores of the same
+    classifier and N can be compared ("Improved Techniques for Training GANs"). The deviation is 0 for a single part."""
     rows = np.asarray(probabilities, dtype=np.float64)
     if rows.ndim != 2 or not len(rows) or splits < 1:
         raise ValueError(
@@ -143,13 +84,7 @@ def inception_score(probabilities: np.ndarray, splits: int = SPLITS) -> tuple[fl
         )
     if not np.isfinite(rows).all() or (rows < 0).any() or not np.allclose(rows.sum(1), 1, atol=1e-4):
         raise ValueError("probabilities: expected rows of at least 0 that add up to 1, got others; apply a softmax")
-    scores = []
-    # parts of ceil(N / splits) rows, as in the published code and torch.chunk
-    size = -(-len(rows) // splits)
-    for part in (rows[first : first + size] for first in range(0, len(rows), size)):
-        share = part.mean(0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            terms = np.where(part > 0, part * (np.log(part) - np.log(share)), 0.0)
-        scores.append(np.exp(terms.sum(1).mean()))
-    deviation = float(np.std(scores, ddof=1)) if len(scores) > 1 else 0.0
-    return float(np.mean(scores)), deviation
+    made = metric("inception", "InceptionScore", rows.shape[1], splits=splits)
+    made.update(torch.from_numpy(np.log(rows.clip(_LEAST))))
+    mean, deviation = computed(made)
+    return mean, deviation if splits > 1 else 0.0

@@ -16,6 +16,7 @@ from mmspec.evaluate.engine.plan import SweepPlan
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.records import encode_row
 from mmspec.evaluate.quality.features import ExtractedFeatures, FeatureExtractor, Scorer, clip_scores
+from mmspec.evaluate.quality.metrics import need_torchmetrics
 from mmspec.evaluate.quality.rewards import reward_scorer_of
 
 EXTRACTOR_FORMS = "zoo, inception=FILE, open_clip=MODEL@FILE or clip=FOLDER"
@@ -59,7 +60,10 @@ class Judges:
     @cached_property
     def extractor(self) -> FeatureExtractor | None:
         """Return the feature extractor; None in a domain of texts."""
-        return None if self.shows == "text" else extractor_of(self._plan.extractor)
+        if self.shows == "text":
+            return None
+        need_torchmetrics()  # before anything is drawn
+        return extractor_of(self._plan.extractor)
 
     @cached_property
     def scorers(self) -> list[Scorer]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mmspec.evaluate.engine.records import decode_row
 from mmspec.evaluate.engine.statistics import interval
-from mmspec.evaluate.quality.frechet import Moments, distance, frechet_interval
+from mmspec.evaluate.quality.frechet import frechet, frechet_interval
 from mmspec.evaluate.quality.generative_metrics import (
     NEIGHBOUR,
     SPLITS,
@@ -87,12 +87,10 @@ def distances(generated: np.ndarray, real: np.ndarray | None, odds: np.ndarray |
         values["inception_score"] = MeasuredValue(score, None, count)
     if real is None or min(count, len(real)) < 2:
         return values
-    # rows in the same order have the same moments, bit for bit, on every machine
-    value = distance(Moments.of(generated), Moments.of(real))
+    value = frechet(generated, real)
     ends = frechet_interval(generated, real) if generated.shape[1] <= RESAMPLED_WIDTH else None
     values["frechet"] = MeasuredValue(value, ends, count)
-    apart = kernel_distance(generated, real)
-    values["kernel"] = MeasuredValue(apart.value, apart.interval, count)
+    values["kernel"] = MeasuredValue(kernel_distance(generated, real)[0], None, count)
     if min(count, len(real)) > NEIGHBOUR:
         precision, recall = precision_recall(generated, real)
         values |= {"precision": MeasuredValue(precision, None, count), "recall": MeasuredValue(recall, None, count)}

@@ -44,6 +44,10 @@ def test_the_inception_score_of_known_distributions() -> None:
     assert inception_score(sure, 1) == (pytest.approx(4.0), 0.0)
     assert inception_score(np.full((20, 4), 0.25), 5) == (pytest.approx(1.0), pytest.approx(0.0, abs=1e-12))
     assert inception_score(sure, 20)[0] == pytest.approx(1.0)  # a part of one image each
+    unsure = np.random.default_rng(0).dirichlet(np.ones(4), 50)
+    share = unsure.mean(0)
+    expected = np.exp((unsure * (np.log(unsure) - np.log(share))).sum(1).mean())
+    assert inception_score(unsure, 1)[0] == pytest.approx(expected, rel=1e-9)
     with pytest.raises(ValueError, match="add up to 1"):
         inception_score(np.ones((3, 2)))
 
