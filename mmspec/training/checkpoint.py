@@ -64,7 +64,7 @@ def _check_moments(path: Path, moments: dict[int, dict[str, Tensor]], optimizer:
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     hidden = optimizer.matrices if isinstance(optimizer, Muon) else 0
     for number, fields in moments.items():
-        if (number < hidden) != ("momentum" in fields):
+        if (number < hidden) != ("momentum_buffer" in fields):
             names = ("Muon", "AdamW") if number < hidden else ("AdamW", "Muon")
             raise ValueError(
                 f"{path}: expected moments of {names[0]} for parameter {number}, got {names[1]}'s; train with "

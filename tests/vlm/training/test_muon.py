@@ -1,4 +1,4 @@
-"""Muon: its directions, its steps beside torch's, and runs that are resumed."""
+"""Muon beside AdamW: its steps are torch's, and runs are resumed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from mmspec.training.muon import hidden_matrices, orthogonalised
+from mmspec.training.muon import hidden_matrices
 from mmspec.training.schedule import Schedule
 from mmspec.zoo.training.loop import TrainingPlan, train
 
@@ -37,16 +37,6 @@ def _problem():
     return model, loss_of
 
 
-@pytest.mark.parametrize("shape", ((24, 24), (40, 16), (16, 40)))
-def test_singular_values_are_near_1_in_the_same_directions(shape: tuple[int, int]) -> None:
-    torch.manual_seed(0)
-    matrix = torch.randn(shape) * torch.logspace(0, -1, shape[1])
-    left, _, right = torch.linalg.svd(matrix, full_matrices=False)
-    inside = left.T @ orthogonalised(matrix) @ right.T
-    assert 0.6 < float(inside.diagonal().min()) and float(inside.diagonal().max()) < 1.3
-    torch.testing.assert_close(inside - inside.diagonal().diag(), torch.zeros_like(inside), atol=1e-4, rtol=0)
-
-
 def test_matrices_move_as_under_torchs_muon_and_the_rest_as_under_adamw() -> None:
     (model, loss_of), (other, other_loss) = _problem(), _problem()
     schedule = Schedule(10, LR, weight_decay=0.05, muon=GAIN)
@@ -68,7 +58,7 @@ def test_matrices_move_as_under_torchs_muon_and_the_rest_as_under_adamw() -> Non
             for optimizer in optimizers:
                 optimizer.step()
     moved, wanted = model.hidden.weight.detach() - before, other.hidden.weight.detach() - before
-    assert float((moved - wanted).norm() / wanted.norm()) < 0.03  # torch's products are bf16
+    assert float((moved - wanted).norm() / wanted.norm()) < 1e-6
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(parameter, other.get_parameter(name), atol=5e-3, rtol=0)
     # none of it is AdamW's own step, whose matrices move elsewhere
