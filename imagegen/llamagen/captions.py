@@ -11,7 +11,7 @@ from urllib.parse import unquote_plus
 import torch
 from torch import Tensor, nn
 
-from mmspec.io.checkpoints import load_model, load_part
+from mmspec.io.checkpoints import load_model, load_part, without_bars
 from mmspec.io.files import writing
 from mmspec.io.validation import check_words
 
@@ -145,7 +145,8 @@ def read_encoder(folder: Path) -> nn.Module:
     """Load the encoder of a folder; the decoder of a whole T5 is left out."""
     from transformers import AutoModelForTextEncoding  # takes seconds, and pipelines of classes need no text
 
-    return load_model(AutoModelForTextEncoding, folder)
+    with without_bars():
+        return load_model(AutoModelForTextEncoding, folder)
 
 
 def read_tokenizer(folder: Path) -> Any:

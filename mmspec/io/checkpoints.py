@@ -75,6 +75,20 @@ def load_part(kind: type, source: str | Path, *, local: bool = True, **how: Any)
         return kind.from_pretrained(source, local_files_only=local, trust_remote_code=False, **how)
 
 
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Load small models of transformers without a bar on the screen."""
+    from transformers.utils import logging
+
+    is_shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if is_shown:
+            logging.enable_progress_bar()
+
+
 def cast_weights(model: nn.Module, dtype: torch.dtype) -> nn.Module:
     """Cast a model to a precision in place, as `from_pretrained(dtype=...)` does. `Module.to` would round its rotary
     frequencies too: in bfloat16, positions of a long prompt would then coincide."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -37,6 +38,15 @@ def test_package_folders_agree_with_the_checkout_finder() -> None:
     listed = pyproject()["tool"]["setuptools"]["package-dir"]
     assert listed == {"mmspec": "mmspec", **FOLDERS}
     assert {name: ROOT / folder for name, folder in listed.items()} == roots()
+
+
+def test_editors_follow_the_mapped_folders() -> None:
+    config = json.loads((ROOT / "pyrightconfig.json").read_text(encoding="utf-8"))
+    (links,) = (ROOT / path / "mmspec" for path in config["extraPaths"] if path == ".editor")
+    assert {f"mmspec.{link.name}": link.resolve() for link in links.iterdir() if link.is_dir()} == {
+        name: folder for name, folder in roots().items() if name != "mmspec"
+    }
+    assert (links / "__init__.py").resolve() == ROOT / "mmspec" / "__init__.py"
 
 
 def test_version_is_the_same_everywhere() -> None:

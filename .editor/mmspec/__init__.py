@@ -1,0 +1,1 @@
+../../mmspec/__init__.py
