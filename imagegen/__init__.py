@@ -8,14 +8,14 @@ from mmspec.methods import methods
 # public name -> module that defines it
 _PUBLIC = {
     "Annealing": "mmspec.imagegen.continuous.schedules.step_annealing",
-    "CSpD": "mmspec.imagegen.continuous.cspd.drafter",
+    "CSpD": "mmspec.imagegen.continuous.cspd.cspd_drafter",
     "CausalRequest": "mmspec.imagegen.continuous.causal.pipeline",
     "ContinuousARPipeline": "mmspec.imagegen.continuous.causal.pipeline",
     "Geometry": "mmspec.imagegen.geometry",
     "GridTable": "mmspec.imagegen.grid_memory",
     "Guidance": "mmspec.imagegen.target",
     "HeadSampling": "mmspec.imagegen.continuous.head_sampling.sampling:HeadSampling",
-    "ImageEagle": "mmspec.imagegen.eagle.drafter",
+    "ImageEagle": "mmspec.imagegen.eagle.image_eagle",
     "ImageOutput": "mmspec.imagegen.base_pipeline",
     "ImagePipeline": "mmspec.imagegen.pipeline",
     "ImageRequest": "mmspec.imagegen.pipeline",

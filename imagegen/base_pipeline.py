@@ -19,7 +19,7 @@ from mmspec.core.layers.fingerprint import made_once, modules_of
 from mmspec.core.length.goodput import Goodput
 from mmspec.core.round.loop import DecodingRun, Target, run_to_end
 from mmspec.core.round.stats import Stats
-from mmspec.imagegen.jacobi.drafter import SJD
+from mmspec.imagegen.jacobi.jacobi_drafts import SJD
 from mmspec.imagegen.request import AUTO, PipelineRequest
 from mmspec.io.validation import boolean
 from mmspec.methods import method

@@ -38,7 +38,7 @@ _PUBLIC = {
     "VideoGuidance": "mmspec.video.adapters.guidance",
     "VideoStopped": "mmspec.video.decoding.output",
     "Views": "mmspec.video.rewards.scores",
-    "WanConfig": "mmspec.video.wan.config",
+    "WanConfig": "mmspec.video.wan.wan_config",
     "WanVideo": "mmspec.video.wan.video",
     "ZeroStarGuidance": "mmspec.video.adapters.guidance",
     "from_diffusers": "mmspec.video.adapters.diffusers_pipelines",

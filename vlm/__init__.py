@@ -13,7 +13,7 @@ _PUBLIC = {
     "decode": "mmspec.vlm.api",
     "generate": "mmspec.vlm.api",
     "offer": "mmspec.vlm.auto",
-    "measure_pass_costs": "mmspec.vlm.pass_curve",
+    "measure_pass_costs": "mmspec.vlm.pass_timing",
     "start": "mmspec.vlm.api",
     "drafter_from_state_dict": "mmspec.vlm.drafters.checkpoints",
     "load_drafter": "mmspec.vlm.drafters.checkpoints",

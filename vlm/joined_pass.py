@@ -11,7 +11,7 @@ from mmspec.core.layers.compat import CACHE
 from mmspec.core.layers.layer_plan import attention_masks
 from mmspec.core.round.draft import Draft, Probes, gather_nodes
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.partial import layers
+from mmspec.vlm.partial_passes import layers
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from mmspec.core.layers.compat import CACHE
 from mmspec.core.layers.layer_plan import attention_masks
 from mmspec.core.layers.rope import StepRope
 from mmspec.core.layers.strict import over_prompt, single_steps
-from mmspec.core.length.pass_costs import PassCurve, pass_costs_of
+from mmspec.core.length.pass_costs import PassCosts, pass_costs_of
 from mmspec.core.round.cache import SlotCache
 from mmspec.core.round.draft import Draft, Evidence, Verdict, neutralise_bad_scores, root_only, run_of
 from mmspec.kernels.small_linear import measured_so_far
@@ -23,7 +23,7 @@ from mmspec.vlm.generated_rows import GeneratedRows
 from mmspec.vlm.hidden_states import Level, record_states
 from mmspec.vlm.joined_pass import JoiningProbes, joined_pass
 from mmspec.vlm.mixers import stepwise
-from mmspec.vlm.partial import entry_of, pass_from
+from mmspec.vlm.partial_passes import entry_of, pass_from
 from mmspec.vlm.pass_rows import PassRows, surroundings_of
 from mmspec.vlm.prefill import (
     PrefillResult,
@@ -62,7 +62,7 @@ class TextTarget(GeneratedRows):
     managers around each pass over a draft."""
 
     asks, pads, adapts, scored, recordable = True, False, False, 1, True
-    pass_costs: PassCurve | None = None
+    pass_costs: PassCosts | None = None
 
     def __init__(
         self,
@@ -158,15 +158,15 @@ class TextTarget(GeneratedRows):
         if not 0 < tail < count:
             read = read_first(self.parts, inputs, self.levels, self.device)
             self.cache.advance(count)
-            return self._settle(count, read)
+            return self._checkpoint(count, read)
         settled = count - tail
         kwargs = first_tokens(self.model_kwargs, settled)
         inputs = first_inputs(self.parts, self.prompt[:, :settled], kwargs, self.cache)
         read = read_first(self.parts, inputs, self.levels, self.device)
         self.cache.advance(settled)
-        self._settle(settled, read)
+        self._checkpoint(settled, read)
         rest = UnreadPrompt.text(self.prompt[:, settled:], positions[..., settled:], self.lasting)
-        return self._settle(count, read.then(read_rest(self.parts, self.cache, rest, self.levels)))
+        return self._checkpoint(count, read.then(read_rest(self.parts, self.cache, rest, self.levels)))
 
     def _read_on(self, rest: UnreadPrompt) -> PrefillResult:
         count, tail = rest.ids.shape[1], self.turn.tail if self.parts.plan.stateful else 0
@@ -175,10 +175,10 @@ class TextTarget(GeneratedRows):
         for piece in pieces:
             new = read_rest(self.parts, self.cache, piece, self.levels)
             read, end = new if read is None else read.then(new), end + piece.ids.shape[1]
-            self._settle(end, read)
+            self._checkpoint(end, read)
         return read
 
-    def _settle(self, count: int, read: PrefillResult) -> PrefillResult:
+    def _checkpoint(self, count: int, read: PrefillResult) -> PrefillResult:
         """Record that layers with states can go back to the first `count` tokens."""
         if self.turn is not None and self.parts.plan.stateful:
             self.places.append(StateCheckpoint(count, self.cache.mark(), read.hidden[:, -1:].clone()))

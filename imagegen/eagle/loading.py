@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmspec.imagegen.eagle.drafter import ImageEagle, ImageEagleConfig
+from mmspec.imagegen.eagle.image_eagle import ImageEagle, ImageEagleConfig
 from mmspec.io.pretrained import EMBEDDING, drafter_sizes, fill_drafter, folder_of, layer_names
 
 

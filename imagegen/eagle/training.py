@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmspec.imagegen.eagle.drafter import ImageEagle
+from mmspec.imagegen.eagle.image_eagle import ImageEagle
 from mmspec.imagegen.model import FeatureModel
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mmspec.imagegen.jacobi.drafter import SJD
+from mmspec.imagegen.jacobi.jacobi_drafts import SJD
 from mmspec.imagegen.jacobi.tree import Proactive
 
 __all__ = ["SJD", "Proactive"]

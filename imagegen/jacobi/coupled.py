@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mmspec.imagegen.jacobi.drafter import SJD, Coupling
 from mmspec.imagegen.jacobi.initialisation import Init
+from mmspec.imagegen.jacobi.jacobi_drafts import SJD, Coupling
 from mmspec.imagegen.jacobi.tree import Proactive
 from mmspec.methods import method
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mmspec.imagegen.components import read_weights, write_component
-from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.llamagen_config import GPTConfig
 from mmspec.imagegen.llamagen.published import (
     from_lantern,
     gpt_fields,

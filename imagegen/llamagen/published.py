@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.llamagen_config import GPTConfig
 from mmspec.io.loading import count_modules, unwrap_state, without_prefixes
 from mmspec.io.validation import check_types
 

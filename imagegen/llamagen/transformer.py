@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from mmspec.core.round.pool import SlotPool
 from mmspec.imagegen.conditioning import CaptionEmbedder, LabelEmbedder, empty_embedding, prefix_bias
 from mmspec.imagegen.grid_rope import grid_table
-from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.llamagen_config import GPTConfig
 
 
 def apply_rotary(x: Tensor, turn: Tensor) -> Tensor:

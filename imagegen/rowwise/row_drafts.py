@@ -14,8 +14,8 @@ from mmspec.core.round.draft import Draft, Evidence, Law, Verdict
 from mmspec.core.round.keys import Keys, Purpose
 from mmspec.core.round.sampling import draw
 from mmspec.core.round.tree import Tree, static_tree
-from mmspec.imagegen.jacobi.drafter import SJD, Coupling, JacobiState
 from mmspec.imagegen.jacobi.initialisation import ONE_HOT, Init, JacobiWindow, PositionRing
+from mmspec.imagegen.jacobi.jacobi_drafts import SJD, Coupling, JacobiState
 from mmspec.imagegen.jacobi.tree import Caterpillar
 from mmspec.imagegen.target import ImageTarget
 from mmspec.io.validation import check_fields

@@ -17,8 +17,8 @@ from mmspec.io.pretrained import ZOO
 from mmspec.io.readers import read_shapes
 from mmspec.methods import MethodInfo, methods
 from mmspec.vlm.architectures import Parts
+from mmspec.vlm.drafters.drafter_names import drafter_class, untrained
 from mmspec.vlm.drafters.hub_cache import drafter_states
-from mmspec.vlm.drafters.kinds import drafter_class, untrained
 from mmspec.vlm.drafters.mtp.published import is_mtp_tensor
 from mmspec.zoo.files.table import MODELS
 

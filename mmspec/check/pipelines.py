@@ -63,7 +63,7 @@ def _domain(name: str, fields: dict[str, Any]) -> tuple[Domain, str]:
 
 
 def _llamagen(fields: dict[str, Any]) -> Sizes:
-    from mmspec.imagegen.llamagen.config import GPTConfig
+    from mmspec.imagegen.llamagen.llamagen_config import GPTConfig
 
     config = GPTConfig.of(fields)
     tokens = config.cls_token_num + config.frames * config.block_size
@@ -72,7 +72,7 @@ def _llamagen(fields: dict[str, Any]) -> Sizes:
 
 
 def _mar(fields: dict[str, Any]) -> Sizes:
-    from mmspec.imagegen.continuous.mar.config import MARConfig
+    from mmspec.imagegen.continuous.mar.mar_config import MARConfig
 
     config = MARConfig.of(fields)
     layers = [
@@ -91,7 +91,7 @@ def _causal(fields: dict[str, Any]) -> Sizes:
 
 
 def _wan(fields: dict[str, Any]) -> Sizes:
-    from mmspec.video.wan.config import WanConfig
+    from mmspec.video.wan.wan_config import WanConfig
 
     config = WanConfig.of(fields)
     seen = None if config.local_attn_size < 0 else config.local_attn_size

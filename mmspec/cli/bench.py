@@ -23,9 +23,9 @@ from mmspec.cli.console import (
     step_progress,
 )
 from mmspec.cli.options import named_paths, split_names, split_numbers
-from mmspec.cli.people import say_next
 from mmspec.cli.sizing import sizing
 from mmspec.cli.tables import print_table
+from mmspec.cli.terminal import say_next
 from mmspec.evaluate.engine.config import BenchConfig, flag_of
 from mmspec.evaluate.registry import DOMAINS, config_of, domain_of, machine_bench
 

@@ -19,7 +19,7 @@ from mmspec.cli.options import (
     placement_of,
     recommended_drafter,
 )
-from mmspec.cli.people import is_for_people, say_next
+from mmspec.cli.terminal import is_for_people, say_next
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -10,8 +10,8 @@ import typer
 from mmspec.cli.command import command
 from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, say, screen
 from mmspec.cli.options import check_choice, check_range, split_numbers
-from mmspec.cli.people import say_next
 from mmspec.cli.tables import print_table
+from mmspec.cli.terminal import say_next
 
 if TYPE_CHECKING:
     from mmspec.certify.cases import Shape

@@ -9,7 +9,7 @@ from pathlib import Path
 from mmspec.cli.command import command
 from mmspec.cli.console import BadOption, refusing, say, spinner
 from mmspec.cli.options import check_choice, check_left_out, check_range
-from mmspec.cli.people import say_next
+from mmspec.cli.terminal import say_next
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from mmspec.cli.caption import legend, text_streamer
 from mmspec.cli.command import command
 from mmspec.cli.console import BadOption, check_writable, progress, save_json, say, screen, spinner
 from mmspec.cli.options import ZOO, check_drafter, check_range, open_resources, placement_of, recommended_drafter
-from mmspec.cli.people import has_colour, say_next
+from mmspec.cli.terminal import has_colour, say_next
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -9,8 +9,8 @@ from mmspec.cli.command import command
 from mmspec.cli.console import BadOption, check_writable, quiet_transformers, refusing, save_json, say, spinner
 from mmspec.cli.estimate_views import estimate_panels, show_table
 from mmspec.cli.options import check_left_out, check_range, split_numbers
-from mmspec.cli.people import countdown, say_next
 from mmspec.cli.tables import print_table
+from mmspec.cli.terminal import countdown, say_next
 
 if TYPE_CHECKING:
     from mmspec.estimate.acceptance import AcceptanceCurve

@@ -17,8 +17,8 @@ from mmspec.cli.console import (
     step_progress,
 )
 from mmspec.cli.options import check_range, split_numbers, split_pairs
-from mmspec.cli.people import say_next
 from mmspec.cli.report import need_plots, show_report
+from mmspec.cli.terminal import say_next
 from mmspec.io.validation import LARGEST_SCALE
 
 if TYPE_CHECKING:

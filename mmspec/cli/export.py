@@ -7,7 +7,7 @@ from pathlib import Path
 from mmspec.cli.command import command
 from mmspec.cli.console import refusing, say, spinner
 from mmspec.cli.options import check_choice, check_range, open_resources
-from mmspec.cli.people import say_next
+from mmspec.cli.terminal import say_next
 from mmspec.methods import methods
 
 _FACTS = {method.name: method.facts.get("engines", ()) for method in methods("vlm", "drafter")}

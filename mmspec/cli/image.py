@@ -24,8 +24,8 @@ from mmspec.cli.options import (
     placement_of,
     refuse_unreadable,
 )
-from mmspec.cli.people import say_next
 from mmspec.cli.pipelines import IMAGE_EXAMPLE, OpenedPipeline, open_continuous, open_discrete, warn_of_unknown_words
+from mmspec.cli.terminal import say_next
 from mmspec.io.validation import LARGEST_SCALE
 from mmspec.methods import decoding_with
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.command import command
 from mmspec.cli.console import refusing, save_json, say
-from mmspec.cli.people import say_next
 from mmspec.cli.tables import print_table
+from mmspec.cli.terminal import say_next
 
 if TYPE_CHECKING:
     from mmspec.methods import MethodInfo

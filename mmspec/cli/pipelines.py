@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.console import BadOption, refusing, say, spinner
 from mmspec.cli.options import PIPELINE, check_left_out, check_range, refuse_unreadable
-from mmspec.io.prompt_words import tokenizer_of, unknown_words
+from mmspec.io.unknown_words import tokenizer_of, unknown_words
 from mmspec.io.validation import LARGEST_SCALE
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.command import command
 from mmspec.cli.console import BadOption, check_writable, save_json, say, screen, spinner
-from mmspec.cli.people import say_next
 from mmspec.cli.tables import print_table
+from mmspec.cli.terminal import say_next
 
 if TYPE_CHECKING:
     from mmspec.evaluate.class_search import ModelMatch

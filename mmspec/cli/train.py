@@ -10,10 +10,10 @@ import typer
 from mmspec.cli.command import GroupHelp, LateHelp, command
 from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, say
 from mmspec.cli.options import ZOO, check_choice, check_range, is_of_zoo, open_resources, placement_of
-from mmspec.cli.people import say_next
 from mmspec.cli.tables import print_table
+from mmspec.cli.terminal import say_next
 from mmspec.cli.train_options import check_sizes, data_of, device_of, job_of, licence_of, own_prompts_of, sizes_of
-from mmspec.vlm.drafters.kinds import SMALL, trained_kinds
+from mmspec.vlm.drafters.drafter_names import SMALL, trained_kinds
 
 if TYPE_CHECKING:
     from mmspec.evaluate.vlm.resources import VlmResources

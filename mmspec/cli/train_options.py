@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.console import BadOption
 from mmspec.cli.options import ZOO, check_choice, is_of_zoo, placement_of, split_pairs
-from mmspec.vlm.drafters.kinds import SMALL, trained_kinds
+from mmspec.vlm.drafters.drafter_names import SMALL, trained_kinds
 
 if TYPE_CHECKING:
     from mmspec.vlm.training.data import TrainingData
@@ -48,7 +48,7 @@ def check_sizes(job: Job, model: Any) -> None:
     import torch
 
     from mmspec.vlm.admission import take_apart
-    from mmspec.vlm.drafters.kinds import untrained
+    from mmspec.vlm.drafters.drafter_names import untrained
 
     if job.start is not None or not job.sizes:
         return

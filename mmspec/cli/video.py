@@ -21,8 +21,8 @@ from mmspec.cli.options import (
     placement_of,
     refuse_unreadable,
 )
-from mmspec.cli.people import say_next
 from mmspec.cli.pipelines import open_discrete, warn_of_unknown_words
+from mmspec.cli.terminal import say_next
 from mmspec.cli.video_blocks import BLOCK_MODEL, TOKEN_MODEL, Result, draw_blocks, error_of, example_for
 from mmspec.io.validation import LARGEST_SCALE
 from mmspec.io.video_files import save_video, video_file

@@ -11,8 +11,8 @@ import typer
 from mmspec.cli.command import GroupHelp, LateHelp, command
 from mmspec.cli.console import BadOption, check_writable, quiet_transformers, refusing, save_json, say
 from mmspec.cli.options import placement_of
-from mmspec.cli.people import say_next
 from mmspec.cli.tables import print_table
+from mmspec.cli.terminal import say_next
 from mmspec.zoo.files.table import MODELS, fetched_names
 
 _HELP = "List, build and fetch the small models that come with mmspec, and draw example pictures."

@@ -11,7 +11,7 @@ import torch
 
 from mmspec.estimate.model_cost import ModelCost, cost_of_config
 from mmspec.estimate.published import CONFIGS
-from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.llamagen_config import GPTConfig
 from mmspec.io.readers import read_json
 from mmspec.methods.settings import nearest
 

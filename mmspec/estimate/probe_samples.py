@@ -14,7 +14,7 @@ from mmspec.core.round.loop import DecodingRun
 from mmspec.estimate.counting import count_work
 from mmspec.estimate.work import Work
 from mmspec.vlm.api import start
-from mmspec.vlm.drafters.kinds import new_drafter
+from mmspec.vlm.drafters.drafter_names import new_drafter
 
 Sample = Callable[[], object]
 

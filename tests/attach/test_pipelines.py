@@ -11,7 +11,7 @@ import torch
 
 import mmspec
 from mmspec.imagegen import SJD, CSpD, MARPipeline
-from mmspec.imagegen.continuous.causal.drafter import SmallCausal
+from mmspec.imagegen.continuous.causal.causal_drafter import SmallCausal
 from mmspec.imagegen.rules.gsd import GSD
 from mmspec.video import SDVG
 from tests.attach.traces import traces

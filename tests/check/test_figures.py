@@ -18,7 +18,7 @@ from mmspec.check.skeleton import sketch_model
 from mmspec.check.source import find_model
 from mmspec.check.text import report_lines
 from mmspec.check.trials import _same_answer
-from mmspec.vlm.drafters.kinds import new_drafter
+from mmspec.vlm.drafters.drafter_names import new_drafter
 from mmspec.vlm.memory_needs import in_units
 from tests.check.folders import of_class
 from tests.vlm.classes.build import config_of, model_of

@@ -20,7 +20,7 @@ from mmspec.estimate.model_cost import Experts, cost_of_config
 from mmspec.estimate.named import cost_of_values, named_cost
 from mmspec.estimate.published import CONFIGS
 from mmspec.estimate.work import product
-from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.llamagen_config import GPTConfig
 from mmspec.imagegen.llamagen.transformer import Transformer
 
 TEXT = {"hidden_size": 32, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 96}

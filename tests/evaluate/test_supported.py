@@ -63,7 +63,7 @@ def test_relaxed_rules_are_never_listed_as_exact() -> None:
 
 
 def test_every_trained_kind_is_listed() -> None:
-    from mmspec.vlm.drafters.kinds import drafter_classes
+    from mmspec.vlm.drafters.drafter_names import drafter_classes
 
     shaped = {kind: made for kind, made in drafter_classes().items() if issubclass(made, ShapedDrafter)}
     assert {kind for kind, made in shaped.items() if made.any_target} <= {row.name for row in drafter_rows()}

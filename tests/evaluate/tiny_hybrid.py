@@ -10,7 +10,7 @@ import torch
 
 from mmspec import zoo
 from mmspec.vlm.admission import take_apart
-from mmspec.vlm.drafters.kinds import new_drafter
+from mmspec.vlm.drafters.drafter_names import new_drafter
 from mmspec.vlm.drafters.mtp import Mtp, MtpConfig
 from mmspec.zoo.architectures.hybrid import HybridSize, new_model, new_processor
 from tests.vlm.tiny import liven

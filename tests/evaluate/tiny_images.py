@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from mmspec.imagegen.eagle.drafter import ImageEagle
+from mmspec.imagegen.eagle.image_eagle import ImageEagle
 from mmspec.imagegen.llamagen.captions import CaptionEncoder
-from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.llamagen_config import GPTConfig
 from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
 from mmspec.zoo.architectures.clip import ClipSize, ImageClip, new_clip
 from mmspec.zoo.architectures.object_detector import DetectorNetwork, DetectorSize, ObjectDetector

@@ -16,7 +16,7 @@ from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
-from mmspec.vlm.drafters.flash.drafter import Flash, FlashConfig
+from mmspec.vlm.drafters.flash.flash_drafter import Flash, FlashConfig
 from mmspec.vlm.drafters.msd import Msd
 from mmspec.zoo.architectures.llava import BOS, CHAT_TEMPLATE, EOS, IMAGE, PAD
 from mmspec.zoo.files.table import MODELS

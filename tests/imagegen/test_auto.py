@@ -14,7 +14,7 @@ from mmspec.core.round.draft import Draft
 from mmspec.core.round.rules.base import UnsupportedCombination
 from mmspec.imagegen import PJD, SCD, SJD, Proactive, RowDrafts
 from mmspec.imagegen.geometry import Geometry
-from mmspec.imagegen.jacobi.drafter import JacobiState
+from mmspec.imagegen.jacobi.jacobi_drafts import JacobiState
 from mmspec.imagegen.pipeline import ImagePipeline
 from tests.imagegen.eagle.small import drafter_for
 from tests.imagegen.tiny import TableModel, TinyModel, generate

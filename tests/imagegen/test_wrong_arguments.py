@@ -14,7 +14,7 @@ import torch
 from mmspec import imagegen
 from mmspec.imagegen.adapters.prompts import token_rows
 from mmspec.imagegen.conditioning import class_labels
-from mmspec.imagegen.continuous.causal.drafter import SmallCausal
+from mmspec.imagegen.continuous.causal.causal_drafter import SmallCausal
 from mmspec.imagegen.continuous.masked_target import TokenGuidance
 from tests.imagegen.continuous.causal.test_causal import model
 from tests.imagegen.continuous.tiny import pipeline as mar

@@ -78,9 +78,9 @@ def test_every_saved_config_can_be_checked() -> None:
     from typing import get_type_hints
 
     from mmspec.imagegen import LatentUpsampler
-    from mmspec.imagegen.eagle.drafter import ImageEagle
+    from mmspec.imagegen.eagle.image_eagle import ImageEagle
     from mmspec.io.pretrained import Pretrained
-    from mmspec.vlm.drafters.kinds import drafter_classes
+    from mmspec.vlm.drafters.drafter_names import drafter_classes
 
     found = [*drafter_classes().values(), *ImageEagle.kinds.values(), *LatentUpsampler.kinds.values()]
     assert len(found) > 8 and all(issubclass(entry, Pretrained) for entry in found)

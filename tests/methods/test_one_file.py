@@ -18,7 +18,7 @@ DECODING = '''
 
 from __future__ import annotations
 
-from mmspec.imagegen.jacobi.drafter import SJD
+from mmspec.imagegen.jacobi.jacobi_drafts import SJD
 from mmspec.methods import method
 
 
@@ -143,7 +143,7 @@ print(json.dumps({
 """
 TEXT = """
 import json, torch, mmspec
-from mmspec.vlm.drafters.kinds import new_drafter
+from mmspec.vlm.drafters.drafter_names import new_drafter
 from mmspec.vlm.training.recipes import equal_recipe, published_recipe
 from tests.vlm.drafters.published_files import PUBLISHED, random_file
 from tests.vlm.tiny import tiny

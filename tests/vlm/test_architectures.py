@@ -10,7 +10,7 @@ import torch
 import mmspec
 from mmspec.vlm import architectures
 from mmspec.vlm.api import start
-from mmspec.vlm.drafters.kinds import new_drafter
+from mmspec.vlm.drafters.drafter_names import new_drafter
 from tests.vlm.classes.build import config_of, model_of, skip_broken
 from tests.vlm.classes.pictures import picture_prompt
 

@@ -15,8 +15,8 @@ from mmspec.methods.text import joined, split
 from mmspec.vlm import generate
 from mmspec.vlm.auto import offer
 from mmspec.vlm.drafters import Merged, PromptLookup
+from mmspec.vlm.drafters.drafter_names import new_drafter
 from mmspec.vlm.drafters.from_text import drafter_from_text
-from mmspec.vlm.drafters.kinds import new_drafter
 from mmspec.vlm.drafters.specdecpp import AcceptanceConfig, AcceptanceHead, AcceptanceStop
 from tests.vlm.tiny import tiny
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import mmspec
-from mmspec.core.length.pass_costs import PassCurve
+from mmspec.core.length.pass_costs import PassCosts
 from mmspec.core.round.draft import Draft, Law
 from mmspec.core.round.tree import chain
 from mmspec.vlm.drafters import PromptLookup, TokenRecycling
-from mmspec.vlm.pass_curve import measure_pass_costs
+from mmspec.vlm.pass_timing import measure_pass_costs
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import prompt, tiny
 
@@ -27,11 +27,11 @@ def widths(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Every pass is padded by 1 to 3 nodes; the list holds the nodes of passes and their widths."""
     seen = []
 
-    def padded(self: PassCurve, nodes: int, adapts: bool = True) -> int:
+    def padded(self: PassCosts, nodes: int, adapts: bool = True) -> int:
         seen.append((nodes, nodes + 1 + len(seen) % 3))
         return seen[-1][1]
 
-    monkeypatch.setattr(PassCurve, "padded", padded)
+    monkeypatch.setattr(PassCosts, "padded", padded)
     return seen
 
 
@@ -40,7 +40,7 @@ def both(kind: str, drafter: str, monkeypatch: pytest.MonkeyPatch, **options: ob
     runs = []
     for pads in (True, False):
         if not pads:
-            monkeypatch.setattr(PassCurve, "padded", lambda self, nodes, adapts=True: nodes)
+            monkeypatch.setattr(PassCosts, "padded", lambda self, nodes, adapts=True: nodes)
         run = mmspec.vlm.start(tiny(kind), drafter=DRAFTERS[drafter](), max_new_tokens=16, **options)
         run.run()
         runs.append(run)
@@ -101,7 +101,7 @@ def test_costs_are_measured_on_the_way_and_widths_stay_fixed() -> None:
     costs = run.target.pass_costs
     # neither the prompt's pass nor the first one behind it counts
     assert sum(one.rounds for one in costs.measured.measured.values()) == run.stats.target_passes - 2
-    assert costs.settled == {} and not run.target.adapts
+    assert costs.fixed_widths == {} and not run.target.adapts
     again = mmspec.vlm.start(model, drafter=None, max_new_tokens=2, do_sample=False, **prompt("llama"))
     assert again.target.pass_costs is costs
 

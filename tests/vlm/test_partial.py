@@ -14,7 +14,7 @@ from mmspec.core.round.draft import Draft, EntryStates, Law, root_only
 from mmspec.core.round.tree import chain
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.api import start
-from mmspec.vlm.partial import check_partial, read_ahead, slots_ahead
+from mmspec.vlm.partial_passes import check_partial, read_ahead, slots_ahead
 from mmspec.vlm.target import TextTarget
 from tests.vlm.drafts import continuation
 from tests.vlm.layer_kinds import committed, drafted, fresh, keep, model_with, opened, ragged, random_draft

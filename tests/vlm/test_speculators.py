@@ -26,7 +26,7 @@ from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.block_layers import UNLIMITED
 from mmspec.vlm.drafters.base.block_unroll import AnchoredBlocks, unroll_anchored_blocks
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
-from mmspec.vlm.drafters.kinds import drafter_class, new_drafter
+from mmspec.vlm.drafters.drafter_names import drafter_class, new_drafter
 from mmspec.vlm.drafters.mtp import Mtp, MtpConfig
 from mmspec.vlm.export import Verifier, export_drafter
 from mmspec.vlm.hidden_states import record_states

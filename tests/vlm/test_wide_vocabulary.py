@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree, likeliest_tree
-from mmspec.vlm.drafters.kinds import new_drafter
+from mmspec.vlm.drafters.drafter_names import new_drafter
 
 VOCAB, HIDDEN, REDUCED, NODES = 50000, 24, 1000, 25
 TREE = StaticTree(likeliest_tree(NODES, 5, (0.6, 0.15, 0.08, 0.04)))

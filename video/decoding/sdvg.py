@@ -16,7 +16,7 @@ from mmspec.core.round.rules.base import UnsupportedCombination
 from mmspec.core.round.tree import chain
 from mmspec.io.validation import check_fields
 from mmspec.methods import MethodParts, method, value_of
-from mmspec.video.decoding.drafter import check_drafter, model_of, reader_of
+from mmspec.video.decoding.block_drafter import check_drafter, model_of, reader_of
 from mmspec.video.decoding.request import VideoRequest
 from mmspec.video.decoding.target import BlockTarget, RewardScoring
 from mmspec.video.model import BlockVideoModel
@@ -175,7 +175,7 @@ class SDVGState:
             handles[row] = video.put(latents.to(target.model.device), drafted=True)
             if further:
                 self.ahead[row] = self._ahead(row, [*video.committed, video.slots[handles[row]]])
-        target.settle(self.device)
+        target.wait_for(self.device)
         value = torch.stack((target.pending, torch.tensor(handles, device=target.device)), 1)
         return Draft(value, chain(1, target.device), Law("none"), value >= 0 if -1 in handles else None)
 

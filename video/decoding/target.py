@@ -62,7 +62,7 @@ class BlockTarget(BatchTarget):
         video = self.rows[row]
         return BlockPosition(row, len(video.committed), self.request.blocks, video.target_blocks, video.run, uniform)
 
-    def settle(self, device: torch.device) -> None:
+    def wait_for(self, device: torch.device) -> None:
         """Wait for a device, so that its time counts for the right part; a no-op where two devices work in parallel."""
         used = (device, self.device, getattr(self.request.vae, "device", self.device))
         devices = {torch.device(place) for place in used}
@@ -93,7 +93,7 @@ class BlockTarget(BatchTarget):
                 video = self.rows[row]
                 handles[row] = video.put(video.state.generate(video.committed), drafted=False)
                 self._count()
-        self.settle(self.model.device)
+        self.wait_for(self.model.device)
         return torch.tensor(handles, device=self.device)
 
     def commit(self, draft: Draft, evidence: BlockEvidence, verdict: Verdict) -> list[int | None]:
@@ -152,7 +152,7 @@ class BlockTarget(BatchTarget):
         if self.eager and self.live[row]:
             with self.stats.time("target"):
                 video.state.absorb(video.committed)
-                self.settle(self.model.device)
+                self.wait_for(self.model.device)
             self._count()
 
     def _decode(self, video: VideoRowState, handle: int) -> Tensor:

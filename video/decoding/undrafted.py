@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from mmspec.core.round.loop import Drafter, NoDraft
 from mmspec.methods import MethodParts, method
-from mmspec.video.decoding.drafter import check_drafter, model_of, reader_of
+from mmspec.video.decoding.block_drafter import check_drafter, model_of, reader_of
 from mmspec.video.decoding.request import VideoRequest
 from mmspec.video.decoding.target import BlockTarget
 from mmspec.video.model import BlockVideoModel

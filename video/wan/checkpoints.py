@@ -18,10 +18,10 @@ from mmspec.io.validation import check_types
 from mmspec.video.generation import FewStep
 from mmspec.video.model import BlockPlan
 from mmspec.video.vae import StreamingVAE
-from mmspec.video.wan.config import WanConfig, heads_of, own_names
 from mmspec.video.wan.rebuilt import Rebuilt
 from mmspec.video.wan.transformer import CausalWan
 from mmspec.video.wan.video import Cached, WanVideo
+from mmspec.video.wan.wan_config import WanConfig, heads_of, own_names
 
 # averaged weights come first: the published samples were generated with them
 WRAPPERS = ("generator_ema", "generator", "state_dict", "module")

@@ -16,7 +16,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from mmspec.video.chunk_cache import AttentionSpan, ChunkCache
-from mmspec.video.wan.config import WanConfig
+from mmspec.video.wan.wan_config import WanConfig
 
 if TYPE_CHECKING:
     from diffusers.models.transformers.transformer_wan import WanAttention

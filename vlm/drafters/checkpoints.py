@@ -15,7 +15,7 @@ from mmspec.methods import methods
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter
 from mmspec.vlm.drafters.base.published_files import checked_fields, plain_names
-from mmspec.vlm.drafters.kinds import drafter_class, drafter_classes, published_kinds, trained_kinds
+from mmspec.vlm.drafters.drafter_names import drafter_class, drafter_classes, published_kinds, trained_kinds
 from mmspec.vlm.hf_model import unwrapped
 
 

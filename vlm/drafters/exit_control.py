@@ -17,7 +17,7 @@ from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.self_draft import SelfDraftState
 from mmspec.vlm.hf_model import unwrapped
-from mmspec.vlm.partial import check_partial, first_exit, read_ahead
+from mmspec.vlm.partial_passes import check_partial, first_exit, read_ahead
 from mmspec.vlm.target import TextTarget
 
 

@@ -36,7 +36,7 @@ class DrafterParts:
 
             return load_small_model(weights, self.model)
         from mmspec.vlm.drafters.checkpoints import load_drafter
-        from mmspec.vlm.drafters.kinds import published_kinds
+        from mmspec.vlm.drafters.drafter_names import published_kinds
 
         # other weights are those of a part of the drafter, such as a control of its length
         kind = self.call.method.name if weights == self.call.weights else None

@@ -14,7 +14,7 @@ from mmspec.vlm.drafters.base.committed_keys import committed_slots, recorded_ke
 from mmspec.vlm.drafters.base.cross_drafter import CrossConfig, CrossDrafter, CrossState, Seen
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.hidden_states import LastKeys
-from mmspec.vlm.partial import DECODERS
+from mmspec.vlm.partial_passes import DECODERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.ppd import PPD, PPDConfig, PPDState, ppd_settings
 from mmspec.vlm.joined_pass import JoiningProbes
-from mmspec.vlm.partial import check_partial, first_exit
+from mmspec.vlm.partial_passes import check_partial, first_exit
 
 
 @dataclass(frozen=True, slots=True)

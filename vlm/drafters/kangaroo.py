@@ -26,7 +26,7 @@ from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.base.pretrained_drafter import layer_sizes
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
-from mmspec.vlm.partial import check_partial, first_exit, read_ahead
+from mmspec.vlm.partial_passes import check_partial, first_exit, read_ahead
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mmspec.io.validation import number, whole
 from mmspec.vlm.drafters.base.self_draft import SelfDraftState
-from mmspec.vlm.partial import SubLayer, layers, slots_ahead
+from mmspec.vlm.partial_passes import SubLayer, layers, slots_ahead
 from mmspec.vlm.target import TextTarget
 
 _PARTS = ("attention", "mlp")

@@ -20,7 +20,7 @@ from mmspec.methods import MethodParts, method
 from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
 from mmspec.vlm.drafters.eagle3.state import Eagle3State
-from mmspec.vlm.partial import slots_ahead
+from mmspec.vlm.partial_passes import slots_ahead
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from mmspec.core.length.controls import ConfidenceStop, LengthControl
 from mmspec.io.validation import check_fields
 from mmspec.methods import method, value_of
 from mmspec.vlm.drafters.layer_search import LayerSet, SearchingState
-from mmspec.vlm.partial import check_partial, first_exit
+from mmspec.vlm.partial_passes import check_partial, first_exit
 from mmspec.vlm.target import TextTarget
 
 

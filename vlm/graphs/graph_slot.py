@@ -196,7 +196,7 @@ class GraphSlot:
         self.target.commit(draft, evidence, verdict)
         self.state.observe(self.target, draft, evidence, verdict)
         self.keys.round = self.keys.round + 1
-        self.static.settle()
+        self.static.copy_back()
 
     def load(self, target: TextTarget, state: DraftState, keys: Keys) -> None:
         """Load a request after its prefill, or the request of a smaller slot, by copying in place."""

@@ -12,7 +12,7 @@ from torch import nn
 from mmspec.io.files import locked, write_json_atomic
 from mmspec.io.readers import read_json_lines
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
-from mmspec.vlm.drafters.kinds import SMALL
+from mmspec.vlm.drafters.drafter_names import SMALL
 from mmspec.vlm.training.data import Batches, TrainingData
 from mmspec.vlm.training.job_settings import Job
 from mmspec.vlm.training.objective import Objective

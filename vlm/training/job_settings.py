@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
-from mmspec.vlm.drafters.kinds import SMALL
+from mmspec.vlm.drafters.drafter_names import SMALL
 from mmspec.vlm.training.losses import terms_of
 from mmspec.vlm.training.on_policy import Teaching, share_of
 from mmspec.vlm.training.recipes import Recipe, equal_recipe, published_recipe, published_recipes, with_terms

@@ -18,7 +18,7 @@ from mmspec.vlm.drafters.base.feature_drafter import FeatureDrafter
 from mmspec.vlm.drafters.base.head_drafter import HeadDrafter
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.target import TextTarget
-from mmspec.vlm.training.lessons import Lesson, RequestRecord, lesson_loss, mean_likelihood
+from mmspec.vlm.training.rejected_places import Lesson, RequestRecord, lesson_loss, mean_likelihood
 
 _CLIP = 1.0  # the largest norm of the gradients
 _GAIN = 1.002  # the factor by which a step has to raise the likelihood of the next answers; steps on noise reach 1.0003

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from mmspec.training.schedule import Schedule
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
-from mmspec.vlm.drafters.kinds import drafter_class, trained_kinds
+from mmspec.vlm.drafters.drafter_names import drafter_class, trained_kinds
 from mmspec.vlm.training.block_objective import BlockObjective
 from mmspec.vlm.training.data import Curriculum
 from mmspec.vlm.training.losses import Loss, cross_entropy, smooth_l1, terms_of

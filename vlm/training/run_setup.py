@@ -17,7 +17,7 @@ from mmspec.io.files import LOCK, write_json_atomic
 from mmspec.io.readers import read_json
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.drafters.checkpoints import load_drafter
-from mmspec.vlm.drafters.kinds import new_drafter
+from mmspec.vlm.drafters.drafter_names import new_drafter
 from mmspec.vlm.drafters.reduced_vocabulary import vocabulary_share
 from mmspec.vlm.training.answers import AnswerSettings, answers_to_streams
 from mmspec.vlm.training.data import Batches, ExampleSubset, TrainingData, contents_of

@@ -10,7 +10,7 @@ from transformers import DynamicCache
 
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.hidden_states import record_states
-from mmspec.vlm.partial import layers
+from mmspec.vlm.partial_passes import layers
 from mmspec.vlm.training.prompts import PromptObjective, read_text, rows_behind
 from mmspec.vlm.training.teacher import VlmTeacherBatch
 

@@ -10,8 +10,8 @@ from einops import rearrange
 from torch import Tensor
 
 from mmspec.imagegen.conditioning import class_labels, describe_value
-from mmspec.imagegen.continuous.mar.config import MARConfig
 from mmspec.imagegen.continuous.mar.diffusion_head import DiffusionHead
+from mmspec.imagegen.continuous.mar.mar_config import MARConfig
 from mmspec.imagegen.continuous.mar.transformer import MAR
 from mmspec.imagegen.continuous.schedules.token_cache import FULL_PASS, DecoderPass
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mmspec.imagegen.components import read_weights, write_component
 from mmspec.imagegen.continuous.kl import kl_from_state_dict, write_kl
-from mmspec.imagegen.continuous.mar.config import LEFT_OUT, SIZES, MARConfig
+from mmspec.imagegen.continuous.mar.mar_config import LEFT_OUT, SIZES, MARConfig
 from mmspec.imagegen.continuous.mar.transformer import MAR
 from mmspec.imagegen.llamagen.published import unwrap
 from mmspec.io.loading import count_modules, fill_from_state_dict, sketch, unpickle

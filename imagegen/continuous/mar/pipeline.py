@@ -13,8 +13,8 @@ from mmspec.imagegen.base_pipeline import BasePipeline
 from mmspec.imagegen.components import load_component, write_component
 from mmspec.imagegen.continuous.kl import kl_from_state_dict, write_kl
 from mmspec.imagegen.continuous.mar.adapter import Encode, MARModel
-from mmspec.imagegen.continuous.mar.config import SIZES
 from mmspec.imagegen.continuous.mar.load import mar_from_state_dict
+from mmspec.imagegen.continuous.mar.mar_config import SIZES
 from mmspec.imagegen.continuous.mar.request import MARRequest
 from mmspec.imagegen.continuous.mar.transformer import MAR
 from mmspec.imagegen.continuous.masked_target import MaskedTarget, Schedule, TokenGuidance

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from mmspec.imagegen.conditioning import CaptionProjection, empty_embedding
-from mmspec.imagegen.continuous.mar.config import MARConfig
 from mmspec.imagegen.continuous.mar.diffusion import diffusion
 from mmspec.imagegen.continuous.mar.diffusion_head import DenoisingMLP, DiffusionHead
+from mmspec.imagegen.continuous.mar.mar_config import MARConfig
 from mmspec.imagegen.continuous.schedules.token_cache import FULL_PASS, DecoderPass, KeysValues, own_tokens
 
 

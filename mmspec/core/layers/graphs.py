@@ -34,7 +34,7 @@ class FixedTensors:
     def keep(self, owner: object, *names: str) -> None:
         self._kept += [(owner, name, getattr(owner, name)) for name in names]
 
-    def settle(self) -> None:
+    def copy_back(self) -> None:
         """Copy the tensors that replaced the fixed tensors back into them."""
         changed = [(owner, name, home, getattr(owner, name)) for owner, name, home in self._kept]
         changed = [(owner, name, home, new) for owner, name, home, new in changed if new is not home]

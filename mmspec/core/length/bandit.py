@@ -181,7 +181,7 @@ class DraftLengthBandit:
         if request.deepest is None:
             drafted = self.reach = max(self.reach, reach)
         if request.same >= request.settling:
-            self.acceptance.settled(length, depths, drafted)
+            self.acceptance.add_rounds(length, depths, drafted)
         self._account(request, length, seconds)
         if request.probe_rounds and depths:
             self._end_probe(request, length, 1 + sum(depths) / len(depths))

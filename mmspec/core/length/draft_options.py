@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from mmspec.core.drafting.request_shape import tree_sizes, verified_nodes
 from mmspec.core.length.draft_estimates import DEEPEST, DrafterEstimates, RequestAcceptance
-from mmspec.core.length.pass_costs import PassCurve
+from mmspec.core.length.pass_costs import PassCosts
 from mmspec.core.round.draft import Draft, Preview
 from mmspec.core.round.keys import Keys
 from mmspec.core.round.loop import DraftState
@@ -43,7 +43,7 @@ class DraftSource:
         if self.previews:
             self._shown = self.state.preview(target)
 
-    def options(self, target: object, costs: PassCurve, room: int) -> Iterator[DraftOption]:
+    def options(self, target: object, costs: PassCosts, room: int) -> Iterator[DraftOption]:
         if self.previews:
             yield from self._copied(target, costs, room)
             return
@@ -58,7 +58,7 @@ class DraftSource:
             for depth in range(1, most + 1):
                 yield self._option(0, depth, self._nodes(depth + 1, depth), costs)
 
-    def _option(self, size: int, depth: int, nodes: int, costs: PassCurve) -> DraftOption:
+    def _option(self, size: int, depth: int, nodes: int, costs: PassCosts) -> DraftOption:
         tokens = self.acceptance.tokens(size)[depth]
         cost = costs.expected(nodes) + self.estimates.draw_cost(size, depth)
         return DraftOption(size, depth, nodes, tokens, cost)
@@ -66,7 +66,7 @@ class DraftSource:
     def _nodes(self, guess: int, depth: int = WHOLE) -> int:
         return round(self.estimates.nodes.get(depth, guess))
 
-    def _copied(self, target: object, costs: PassCurve, room: int) -> Iterator[DraftOption]:
+    def _copied(self, target: object, costs: PassCosts, room: int) -> Iterator[DraftOption]:
         rows = [preview for preview, behind in zip(self._shown, trailing_rows(target), strict=True) if behind]
         drafted = [(len(row.values), self.acceptance.tokens(row.kind)) for row in rows if row is not None]
         longest = min(max((length for length, _ in drafted), default=0), room, DEEPEST)
@@ -80,7 +80,7 @@ class DraftSource:
             self.state.resize(self.sizes[option.size])
         return self.state.propose(target, keys, *(() if self.deepest is None else (option.depth,)))
 
-    def settle(self, target: object, option: DraftOption | None, draft: Draft) -> None:
+    def finish_round(self, target: object, option: DraftOption | None, draft: Draft) -> None:
         """`option` is None where this drafter did not draft; the target has committed."""
         if self.previews:
             self._compare(target, option is not None)

@@ -24,14 +24,14 @@ _SAVING = 0.95  # a wider pass has to cost less than this share of the narrower 
 _TRY, _RECHECK = 4, 32  # passes between two trials of a wider pass, and between two rechecks of the narrow pass
 
 
-class PassCurve:
+class PassCosts:
     """Seconds of a target pass and its verification by width, the nodes of a row, measured on real rounds. Costs are
     relative to a pass over single nodes at the same pace, see `RoundCosts`; widths without measurements are
-    interpolated. Threads may share it. `settled` maps nodes to fixed widths, empty before `settle`."""
+    interpolated. Threads may share it. `fixed_widths` maps nodes to fixed widths, empty before `fix_widths`."""
 
     def __init__(self) -> None:
         self.measured = RoundCosts(far=_FAR, early=_EARLY)
-        self.settled: dict[int, int] = {}
+        self.fixed_widths: dict[int, int] = {}
         self._costs: dict[int, float] = {}
         self._widths: dict[int, int] = {}
         self._turns: dict[int, int] = {}
@@ -74,18 +74,18 @@ class PassCurve:
                 return {}
             return {width: self._ratio(width) for width in sorted(self.measured.measured)}
 
-    def settle(self) -> None:
+    def fix_widths(self) -> None:
         """Fix the padded widths for requests that do not adapt, from the present measurements."""
         with self._lock:
             widths = range(2, max(self.measured.measured, default=1)) if self.ready else ()
-            self.settled = {nodes: width for nodes in widths if (width := self._cheapest(nodes)) != nodes}
+            self.fixed_widths = {nodes: width for nodes in widths if (width := self._cheapest(nodes)) != nodes}
 
     def padded(self, nodes: int, adapts: bool = True) -> int:
         """Return the width that a pass over `nodes` nodes (with the root) is padded to. With `adapts` it follows the
         latest costs, and is at times an unmeasured width or `nodes` itself, so that both stay measured; otherwise
-        `settle` fixed it."""
+        `fix_widths` fixed it."""
         if not adapts:
-            return self.settled.get(nodes, nodes)
+            return self.fixed_widths.get(nodes, nodes)
         if nodes == 1 or not self.ready:
             return nodes
         width = self._widths.get(nodes)
@@ -154,11 +154,11 @@ def pad_nodes(value: Tensor, depth: Tensor, ancestor: Tensor, width: int) -> tup
     return value, F.pad(depth, (0, more)), ancestor
 
 
-_known: WeakKeyDictionary[nn.Module, dict[Hashable, PassCurve]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[nn.Module, dict[Hashable, PassCosts]] = WeakKeyDictionary()
 _known_lock = Lock()
 
 
-def pass_costs_of(model: nn.Module, kind: Hashable) -> PassCurve:
+def pass_costs_of(model: nn.Module, kind: Hashable) -> PassCosts:
     """Return costs that are released with a model without wrappers; `kind`: batch, device, precision and attention."""
     with _known_lock:
-        return _known.setdefault(model, {}).setdefault((kind, torch.get_num_threads()), PassCurve())
+        return _known.setdefault(model, {}).setdefault((kind, torch.get_num_threads()), PassCosts())

@@ -4,7 +4,7 @@ from collections import Counter, deque
 
 from mmspec.core.length.draft_estimates import DrafterEstimates
 from mmspec.core.length.draft_options import DraftOption, DraftSource
-from mmspec.core.length.pass_costs import PassCurve
+from mmspec.core.length.pass_costs import PassCosts
 from mmspec.core.round.draft import Draft
 from mmspec.core.round.loop import Target
 
@@ -80,7 +80,7 @@ class PortfolioChoice:
             return probe
         return self._compared(chosen, others, costs)
 
-    def _compared(self, chosen: Choice, others: list[DraftOption], costs: PassCurve) -> Choice | None:
+    def _compared(self, chosen: Choice, others: list[DraftOption], costs: PassCosts) -> Choice | None:
         """Return at times a similar draft or a plain round that was rarely compared with others."""
         turn = self.known.turn = self.known.turn + 1
         soon, late = (_PLAIN_SOON_NARROW, _PLAIN_NARROW) if _rate(chosen[1]) < _NARROW else (_PLAIN_SOON, _PLAIN)
@@ -128,7 +128,7 @@ class PortfolioChoice:
         number, option = (-1, DraftOption(0, 0, 1, 1.0, 1.0)) if chosen is None else chosen
         self.known.rounds[number, option.size, option.depth] += 1
         for other, source in enumerate(self.sources):
-            source.settle(target, option if other == number else None, draft)
+            source.finish_round(target, option if other == number else None, draft)
             self.rested[other] = 0 if other == number else self.rested[other] + 1
         if target.pass_costs.measured.count(1) == 0:
             return

@@ -149,7 +149,7 @@ class AcceptanceModel:
         self.hits = [0.5 * h for h in self.hits]
         self.tries = [0.5 * t for t in self.tries]
 
-    def settled(self, length: int, outcomes: list[int], drafted: int) -> None:
+    def add_rounds(self, length: int, outcomes: list[int], drafted: int) -> None:
         for accepted in outcomes:
             self.add(accepted, drafted)
 
@@ -188,7 +188,7 @@ class WindowAcceptanceModel:
     def __init__(self) -> None:
         self.yielded: dict[int, tuple[float, float]] = {}  # length -> values emitted, rounds
 
-    def settled(self, length: int, outcomes: list[int], drafted: int) -> None:
+    def add_rounds(self, length: int, outcomes: list[int], drafted: int) -> None:
         values, rounds = self.yielded.get(length, (0.0, 0.0))
         for accepted in outcomes:
             values, rounds = self.decay * values + 1 + accepted, self.decay * rounds + 1

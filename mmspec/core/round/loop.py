@@ -216,8 +216,8 @@ def verify(rule: Rule, draft: Draft, evidence: Evidence, keys: Keys) -> tuple[Ru
     weights = rule.weigh(evidence, draft)
     shape = (draft.batch, draft.tree.nodes)
     # no uniforms are needed for a root alone, nor in a greedy request, where all thresholds are 0 or 1
-    settled = evidence.greedy or shape[1] == 1
-    uniform = weights.threshold.new_zeros(shape) if settled else keys.uniform(Purpose.ACCEPT, shape[1])
+    is_certain = evidence.greedy or shape[1] == 1
+    uniform = weights.threshold.new_zeros(shape) if is_certain else keys.uniform(Purpose.ACCEPT, shape[1])
     verdict = rule.select(weights, uniform, draft)
     return rule, rule.resample(evidence, draft, weights, verdict, keys)
 

@@ -13,7 +13,7 @@ from mmspec.core.length.entropy_stop import EntropyStop
 from mmspec.evaluate.engine.observed_drafter import sharing
 from mmspec.evaluate.engine.suite import GREEDY, PLAIN, SAMPLED
 from mmspec.evaluate.image.methods import TIMED, ImageMethod, ImageSuite
-from mmspec.imagegen.eagle.drafter import deep_tree
+from mmspec.imagegen.eagle.image_eagle import deep_tree
 from mmspec.imagegen.grid_memory import GridTable
 
 _NODES, _DEPTH = 24, 4

@@ -83,7 +83,7 @@ def _text(name: str, device: torch.device, context: int, tiny: bool) -> CachedDe
 
 
 def _image(name: str, device: torch.device, context: int, tiny: bool) -> CachedDecoder:
-    from mmspec.imagegen.llamagen.config import GPTConfig
+    from mmspec.imagegen.llamagen.llamagen_config import GPTConfig
     from mmspec.imagegen.llamagen.transformer import Transformer
 
     small = dict(dim=32, n_layer=2, n_head=4, vocab_size=97)

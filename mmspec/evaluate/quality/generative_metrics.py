@@ -19,8 +19,8 @@ def kernel_distance(a: Features, b: Features) -> tuple[float, float]:
     a, b = checked_sets(a, b)
     size = min(len(a), len(b), BLOCK)
     blocks = 1 if len(a) == len(b) == size else BLOCKS
-    made = updated("kid", "KernelInceptionDistance", a, b, subsets=blocks, subset_size=size, normalize=True)
-    return computed(made)
+    built = updated("kid", "KernelInceptionDistance", a, b, subsets=blocks, subset_size=size, normalize=True)
+    return computed(built)
 
 
 NEIGHBOUR = 3
@@ -84,7 +84,7 @@ def inception_score(probabilities: np.ndarray, splits: int = SPLITS) -> tuple[fl
         )
     if not np.isfinite(rows).all() or (rows < 0).any() or not np.allclose(rows.sum(1), 1, atol=1e-4):
         raise ValueError("probabilities: expected rows of at least 0 that add up to 1, got others; apply a softmax")
-    made = metric("inception", "InceptionScore", rows.shape[1], splits=splits)
-    made.update(torch.from_numpy(np.log(rows.clip(_LEAST))))
-    mean, deviation = computed(made)
+    built = metric("inception", "InceptionScore", rows.shape[1], splits=splits)
+    built.update(torch.from_numpy(np.log(rows.clip(_LEAST))))
+    mean, deviation = computed(built)
     return mean, deviation if splits > 1 else 0.0

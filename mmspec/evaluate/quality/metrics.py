@@ -37,24 +37,24 @@ def metric(module: str, name: str, width: int, **how: Any) -> Any:
     need_torchmetrics()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that all features are kept
-        made = getattr(import_module(f"torchmetrics.image.{module}"), name)(feature=_Given(width), **how)
-    return made.set_dtype(torch.float64)
+        built = getattr(import_module(f"torchmetrics.image.{module}"), name)(feature=_Given(width), **how)
+    return built.set_dtype(torch.float64)
 
 
 def updated(module: str, name: str, real: Features, generated: Features, **how: Any) -> Any:
     """Return a metric that has seen both sets."""
-    made = metric(module, name, real.shape[1], **how)
-    made.update(torch.from_numpy(real), real=True)
-    made.update(torch.from_numpy(generated), real=False)
-    return made
+    built = metric(module, name, real.shape[1], **how)
+    built.update(torch.from_numpy(real), real=True)
+    built.update(torch.from_numpy(generated), real=False)
+    return built
 
 
-def computed(made: Any) -> tuple[float, float]:
+def computed(built: Any) -> tuple[float, float]:
     """Return mean and deviation of a metric that draws, with a fixed seed; the global generator is left as it was."""
     with torch.random.fork_rng(devices=()), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that a single part has no deviation
         torch.manual_seed(0)
-        mean, deviation = made.compute()
+        mean, deviation = built.compute()
     return float(mean), float(deviation)
 
 

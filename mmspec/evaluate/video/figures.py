@@ -117,7 +117,7 @@ def _size(model: object) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class PassCosts:
+class VideoPassCosts:
     """The costs of the timing model in seconds."""
 
     target: float  # a pass
@@ -126,13 +126,13 @@ class PassCosts:
     reward: float  # the score of a block
 
 
-def pass_costs(plain: Sequence[TimedRun], alone: Sequence[TimedRun], others: Sequence[TimedRun]) -> PassCosts:
+def pass_costs(plain: Sequence[TimedRun], alone: Sequence[TimedRun], others: Sequence[TimedRun]) -> VideoPassCosts:
     """Estimate the costs of the timing model from requests of the target alone (`plain`), of the drafter alone, and all
     requests (`others`), some of which scored blocks. Without requests of the drafter alone, its passes in `others` are
     used."""
     drafts = [run.parts["draft"] / run.more["target_forwards"] for run in alone]
     drafted = [run.parts["draft"] / run.drafter_passes for run in others if run.drafter_passes]
-    return PassCosts(
+    return VideoPassCosts(
         _middle([run.parts["target"] / run.more["target_forwards"] for run in plain]),
         _middle(drafts or drafted),
         _middle([run.parts["vae"] / run.tokens for run in plain]),
@@ -140,7 +140,7 @@ def pass_costs(plain: Sequence[TimedRun], alone: Sequence[TimedRun], others: Seq
     )
 
 
-def predicted_seconds(run: TimedRun, price: PassCosts, *, alone: bool = False) -> float:
+def predicted_seconds(run: TimedRun, price: VideoPassCosts, *, alone: bool = False) -> float:
     """Predict the seconds of a request from its drafts and verdicts; `alone` says that the drafter ran in the target's
     place."""
     more = run.more
@@ -219,7 +219,7 @@ def accepted_blocks(accepted: Sequence[Sequence[bool]], target: bool = True) -> 
     }
 
 
-def _predictions(runs: Sequence[TimedRun], price: PassCosts, alone: bool) -> dict:
+def _predictions(runs: Sequence[TimedRun], price: VideoPassCosts, alone: bool) -> dict:
     """Return the median `predicted_seconds`, and `prediction_ratio`, the median of measured over predicted seconds."""
     predictions = [(run.seconds, predicted_seconds(run, price, alone=alone)) for run in runs]
     return {

@@ -26,9 +26,9 @@ from mmspec.evaluate.vlm.requests import (
     held_out,
     real_prompts,
 )
-from mmspec.vlm.drafters.fused import Fused
 from mmspec.vlm.drafters.graft import Graft
 from mmspec.vlm.drafters.merged import Merged, retrieval_of
+from mmspec.vlm.drafters.rasd import Fused
 from mmspec.vlm.drafters.token_recycling import HIT_RATES as TABLE_RATES
 
 ANSWERS = 4  # answers to each picture

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mmspec.io.prompt_words import tokenizer_of, unknown_words
+from mmspec.io.unknown_words import tokenizer_of, unknown_words
 from mmspec.web.lanes.cells import CellMarks, Marks, RecordingDrafter
 from mmspec.web.lanes.decodings import continuous_call
 from mmspec.web.lanes.lane import Lane, RoundMarks, last_accepted, run_pair

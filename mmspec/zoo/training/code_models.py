@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.llamagen_config import GPTConfig
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.zoo.architectures.caption_encoder import HEADS
 from mmspec.zoo.training.loop import ZooRecipe

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from mmspec.core.length.pass_costs import PassCurve
+from mmspec.core.length.pass_costs import PassCosts
 from mmspec.core.round.draft import Draft, Law, Preview, root_only
 from mmspec.core.round.tree import chain
 
@@ -46,7 +46,7 @@ class Replay:
 
     greedy, batch = True, 1
 
-    def __init__(self, machine: Machine, costs: PassCurve, prompt: list[int], answer: list[int], share: float = 0.0):
+    def __init__(self, machine: Machine, costs: PassCosts, prompt: list[int], answer: list[int], share: float = 0.0):
         self.machine, self.pass_costs, self.answer, self.share = machine, costs, answer, share
         self.prompt, self.tokens = torch.tensor([prompt]), [answer[:1]]
         self.live, self.paths, self.most, self.adapts = [True], [[0]], len(answer), False
@@ -189,7 +189,7 @@ class ReplayBatch:
 
     greedy = True
 
-    def __init__(self, machine: Machine, costs: PassCurve, rows: list[Replay]):
+    def __init__(self, machine: Machine, costs: PassCosts, rows: list[Replay]):
         self.machine, self.pass_costs, self.rows, self.batch = machine, costs, rows, len(rows)
         self.prompt, self.most = rows[0].prompt, max(len(row.answer) for row in rows)
         self.adapts, self.passes = False, 0

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from mmspec.core.length.pass_costs import PassCurve, pad_nodes, pass_costs_of
+from mmspec.core.length.pass_costs import PassCosts, pad_nodes, pass_costs_of
 from mmspec.core.round.tree import chain, static_tree
 from tests.core.length.replayed import FP32, Machine
 
 
-def measured(widths: tuple[int, ...], rounds: int = 6) -> PassCurve:
+def measured(widths: tuple[int, ...], rounds: int = 6) -> PassCosts:
     """Passes of these widths in turns, at the costs of fp32."""
-    costs, machine = PassCurve(), Machine(FP32)
+    costs, machine = PassCosts(), Machine(FP32)
     for _ in range(rounds):
         for width in widths:
             costs.add(width, machine.cost(width))
@@ -24,7 +24,7 @@ def measured(widths: tuple[int, ...], rounds: int = 6) -> PassCurve:
 
 
 def test_nothing_is_known_before_plain_passes() -> None:
-    costs = PassCurve()
+    costs = PassCosts()
     assert not costs.ready and costs.curve() == {} and costs.padded(3) == 3
     costs.add(1, 1.0)
     costs.add(1, 1.0)
@@ -39,7 +39,7 @@ def test_the_curve_is_as_measured_and_costs_lean_on_little() -> None:
 
 
 def test_a_busy_machine_changes_no_cost() -> None:
-    costs, machine = PassCurve(), Machine(FP32)
+    costs, machine = PassCosts(), Machine(FP32)
     for turn in range(40):
         for width in (1, 1, 1, 4, 4, 8):
             costs.add(width, machine.cost(width) * (1 if turn < 20 else 3))
@@ -65,7 +65,7 @@ def test_an_unknown_wider_pass_is_tried_until_it_is_known() -> None:
 def test_widths_are_fixed_where_requests_do_not_adapt() -> None:
     costs = measured((1, 2, 3, 4, 8))
     assert costs.padded(3, adapts=False) == 3
-    costs.settle()
+    costs.fix_widths()
     assert [costs.padded(nodes, adapts=False) for nodes in (1, 2, 3, 4, 5, 50)] == [1, 4, 4, 4, 5, 50]
     for _ in range(50):  # what is measured later changes nothing
         costs.add(4, 9.0)

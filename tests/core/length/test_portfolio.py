@@ -11,7 +11,7 @@ from time import perf_counter
 import pytest
 
 from mmspec.core.length.draft_options import DraftOption
-from mmspec.core.length.pass_costs import PassCurve
+from mmspec.core.length.pass_costs import PassCosts
 from mmspec.core.length.portfolio import GoodputPortfolio
 from mmspec.core.round.loop import NoDraft
 from tests.core.length.replayed import (
@@ -56,7 +56,7 @@ KINDS = {"prose": prose, "copied": copied}
 
 def spent(curve: dict[int, float], make: Callable[[Machine], object], texts: list[Text]) -> tuple[list[float], object]:
     """Seconds of every text, behind one another, and the drafter."""
-    machine, costs, seconds = Machine(curve), PassCurve(), []
+    machine, costs, seconds = Machine(curve), PassCosts(), []
     drafter = make(machine)
     for text in texts:
         began = machine.now
@@ -123,7 +123,7 @@ def test_it_follows_a_change_of_the_text_within_a_request() -> None:
     _, control = spent(BF16, both, [prose(seed, share=0.0) for seed in range(8)])
     machine = Machine(BF16)
     control.clock = machine.clock
-    nodes = decode(Replay(machine, PassCurve(), *text), control)
+    nodes = decode(Replay(machine, PassCosts(), *text), control)
     assert sum(nodes[:110]) < 1.5 * 110 and len(nodes) < 120 + 60
 
 
@@ -133,7 +133,7 @@ def test_a_choice_looks_at_nothing_that_is_not_committed() -> None:
     seen = []
     for words in (answer, other):
         machine = Machine(FP32, noise=0.0)
-        control, target, nodes = both(machine), Replay(machine, PassCurve(), prompt, words, share), []
+        control, target, nodes = both(machine), Replay(machine, PassCosts(), prompt, words, share), []
         state = control.open(target)
         while target.emitted[0] <= 30:
             draft = state.propose(target, None)
@@ -150,7 +150,7 @@ FOUR_ROWS = {1: 1.0, 2: 1.4, 4: 2.2, 5: 2.8, 8: 3.6, 16: 6.7, 64: 27.0}
 
 def test_a_batch_is_drafted_for_only_where_its_slowest_row_gains() -> None:
     def seconds(drafter: Callable[[Machine], object], kinds: tuple[Callable[[int], Text], ...]) -> float:
-        machine, costs, made = Machine(FOUR_ROWS), PassCurve(), None
+        machine, costs, made = Machine(FOUR_ROWS), PassCosts(), None
         for seed in range(0, 32, 4):
             rows = [Replay(machine, costs, *kind(seed + n)) for n, kind in enumerate(kinds)]
             made = made or drafter(machine)
@@ -169,7 +169,7 @@ def test_a_batch_is_drafted_for_only_where_its_slowest_row_gains() -> None:
 
 
 def test_requests_may_take_turns() -> None:
-    machine, costs = Machine(BF16), PassCurve()
+    machine, costs = Machine(BF16), PassCosts()
     control = both(machine)
     targets = [Replay(machine, costs, *copied(seed)) for seed in range(6)]
     states = [control.open(target) for target in targets]
@@ -183,7 +183,7 @@ def test_requests_may_take_turns() -> None:
 
 
 def test_a_choice_is_sent_as_a_number() -> None:
-    state = both(Machine(FP32)).open(Replay(Machine(FP32), PassCurve(), *prose(0)))
+    state = both(Machine(FP32)).open(Replay(Machine(FP32), PassCosts(), *prose(0)))
     for number, size, depth in ((0, 0, 15), (1, 0, 1), (1, 48, 7), (1, -1, 3)):
         choice = state.choice.decoded(state.choice.encoded((number, DraftOption(size, depth, 1, 1.0, 1.0))))
         assert (choice[0], choice[1].size, choice[1].depth) == (number, size, depth)
@@ -194,7 +194,7 @@ def test_choosing_takes_microseconds() -> None:
     machine, best = Machine(FP32, noise=0.0), 1.0
     control = both(machine)
     for seed in range(6):
-        target = Replay(machine, PassCurve(), *prose(seed))
+        target = Replay(machine, PassCosts(), *prose(seed))
         state = control.open(target)
         while not target.done:
             draft = state.propose(target, None)
@@ -219,7 +219,7 @@ def test_wrong_drafters_are_refused() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.core.length.replayed.GuessingState.every_round", True, raising=False)
         with pytest.raises(ValueError, match="expected a drafter that can skip rounds, got 'guessing'"):
-            both(Machine(FP32)).open(Replay(Machine(FP32), PassCurve(), *prose(0)))
+            both(Machine(FP32)).open(Replay(Machine(FP32), PassCosts(), *prose(0)))
 
 
 def test_the_summary_counts_rounds_by_depth_and_by_drafter() -> None:

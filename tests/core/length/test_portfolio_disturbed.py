@@ -7,7 +7,7 @@ import random
 import pytest
 
 from mmspec.core.length.draft_estimates import DrawCost, RequestAcceptance
-from mmspec.core.length.pass_costs import PassCurve
+from mmspec.core.length.pass_costs import PassCosts
 from mmspec.core.length.portfolio import GoodputPortfolio
 from mmspec.core.length.round_estimates import RoundCosts
 from tests.core.length.replayed import BF16, FP32, Copying, Guessing, Machine, Replay, decode
@@ -60,7 +60,7 @@ def answered(case: tuple, seed: int, **noise: float) -> tuple[list[int], float]:
     curve, share, step = case
     machine = Disturbed(curve, seed, **noise)
     control = GoodputPortfolio([Guessing(machine, step=step)], clock=machine.clock)
-    nodes = decode(Agreeing(machine, PassCurve(), *prose(seed, share, LENGTH)), control)
+    nodes = decode(Agreeing(machine, PassCosts(), *prose(seed, share, LENGTH)), control)
     return nodes, machine.calm / (LENGTH - 1)
 
 
@@ -96,12 +96,12 @@ def test_a_first_draft_that_is_twenty_times_late_costs_a_few_rounds() -> None:
 def test_a_probe_ends_where_the_target_agrees_on_choices() -> None:
     machine = Machine(FP32)
     control = GoodputPortfolio([Guessing(machine, step=0.15)], clock=machine.clock)
-    nodes = decode(Agreeing(machine, PassCurve(), *prose(0, 0.3, 400)), control)
+    nodes = decode(Agreeing(machine, PassCosts(), *prose(0, 0.3, 400)), control)
     assert sum(count > 1 for count in nodes) < 40
 
 
 def test_a_single_late_comparison_rules_out_no_width() -> None:
-    costs = PassCurve()
+    costs = PassCosts()
     for width, seconds in ((1, 1.0), (1, 1.0), (5, 20.0), (1, 1.0)):
         costs.add(width, seconds)
     assert costs.cost(5) < 2.5 and costs.cost(8) < 4
@@ -127,7 +127,7 @@ def test_a_late_first_draft_does_not_set_the_cost_of_drafting() -> None:
 
 
 def test_the_prior_of_acceptance_is_weak() -> None:
-    estimates = GoodputPortfolio([Copying()]).estimates(Replay(Machine(FP32), PassCurve(), *prose(0)))
+    estimates = GoodputPortfolio([Copying()]).estimates(Replay(Machine(FP32), PassCosts(), *prose(0)))
     first = RequestAcceptance(estimates.drafters[0], 4)
     before = first.tokens("match")[4]
     for _ in range(4):

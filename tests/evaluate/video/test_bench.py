@@ -20,7 +20,7 @@ from mmspec.evaluate.report.plots import draw
 from mmspec.evaluate.video import quality
 from mmspec.evaluate.video.config import VideoBenchConfig
 from mmspec.evaluate.video.domain import DOMAIN
-from mmspec.evaluate.video.figures import PassCosts, pass_costs, predicted_seconds
+from mmspec.evaluate.video.figures import VideoPassCosts, pass_costs, predicted_seconds
 from mmspec.evaluate.video.page import COLUMNS
 from mmspec.evaluate.video.resources import CALIBRATION, PipelineCall, motion_prompts, open_video, router_calibration
 from mmspec.evaluate.video.suites import SUITES
@@ -92,7 +92,7 @@ def test_blocks_are_counted_by_who_drew_them(speed: dict) -> None:
 
 
 def test_the_prediction_counts_the_actual_passes(speed: dict) -> None:
-    price = PassCosts(target=1.0, drafter=0.0, decode=0.0, reward=0.0)
+    price = VideoPassCosts(target=1.0, drafter=0.0, decode=0.0, reward=0.0)
     (setting,) = VideoBenchConfig(prompts=2, batches=(2,), calibration=10).settings()
     resources = open_video("video")
     (asked,) = DOMAIN.cases(resources, setting)
@@ -101,7 +101,7 @@ def test_the_prediction_counts_the_actual_passes(speed: dict) -> None:
     ):
         made = DOMAIN.runner(method, resources, setting)(asked, 0)
         assert predicted_seconds(made, price) == made.more["target_forwards"]
-        drafts = PassCosts(target=0.0, drafter=1.0, decode=0.0, reward=0.0)
+        drafts = VideoPassCosts(target=0.0, drafter=1.0, decode=0.0, reward=0.0)
         assert predicted_seconds(made, drafts) == made.drafter_passes
     # without the drafter alone its passes in drafted requests are priced
     assert pass_costs([], [], [made]).drafter == made.parts["draft"] / made.drafter_passes > 0

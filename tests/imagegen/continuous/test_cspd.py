@@ -7,7 +7,7 @@ import torch
 
 from mmspec.imagegen.continuous.cspd import rules
 from mmspec.imagegen.continuous.cspd.acceptance import Relaxation
-from mmspec.imagegen.continuous.cspd.drafter import CSpD
+from mmspec.imagegen.continuous.cspd.cspd_drafter import CSpD
 from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
 from mmspec.imagegen.continuous.mar.pipeline import MARPipeline
 from mmspec.imagegen.continuous.mar.transformer import MAR

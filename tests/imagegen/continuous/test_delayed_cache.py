@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import mmspec
-from mmspec.imagegen.continuous.cspd.drafter import CSpD, CSpDState
+from mmspec.imagegen.continuous.cspd.cspd_drafter import CSpD, CSpDState
 from mmspec.imagegen.continuous.mar.adapter import MARModel
 from mmspec.imagegen.continuous.schedules.delayed_cache import DelayedCache
 from mmspec.imagegen.continuous.schedules.feature_cache import FeatureCachedModel, Lazy

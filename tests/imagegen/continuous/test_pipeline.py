@@ -16,7 +16,7 @@ from mmspec.core.round.rules import TokenWise
 from mmspec.imagegen import MARPipeline
 from mmspec.imagegen.continuous.head_sampling.head import sample
 from mmspec.imagegen.continuous.head_sampling.sampling import GivenNoise, KeyedNoise
-from mmspec.imagegen.continuous.mar.config import MARConfig
+from mmspec.imagegen.continuous.mar.mar_config import MARConfig
 from mmspec.imagegen.continuous.mar.transformer import MAR
 from mmspec.imagegen.continuous.masked_target import TokenGuidance
 from mmspec.imagegen.continuous.schedules.generation_order import cosine_steps
@@ -280,7 +280,7 @@ def test_a_folder_that_does_not_fit_is_refused(tmp_path: Path, file: str, fields
 LIGHT = """
 import sys
 from mmspec.imagegen import MARPipeline
-from mmspec.imagegen.continuous.mar.config import MARConfig
+from mmspec.imagegen.continuous.mar.mar_config import MARConfig
 from mmspec.imagegen.continuous.mar.transformer import MAR
 sizes = dict(encoder_embed_dim=8, encoder_depth=1, encoder_num_heads=2, decoder_embed_dim=8, decoder_depth=1,
              decoder_num_heads=2, diffloss_d=1, diffloss_w=8)

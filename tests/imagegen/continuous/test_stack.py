@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.imagegen.continuous.cspd.drafter import CSpD
+from mmspec.imagegen.continuous.cspd.cspd_drafter import CSpD
 from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
 from mmspec.imagegen.continuous.schedules.feature_cache import Lazy
 from mmspec.imagegen.continuous.schedules.scheduled_steps import ScheduledSteps

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mmspec.imagegen import CSpD, HeadSampling, Lazy
-from mmspec.imagegen.continuous.causal.drafter import SmallCausal
+from mmspec.imagegen.continuous.causal.causal_drafter import SmallCausal
 from mmspec.imagegen.continuous.cspd.acceptance import Relaxation
 from mmspec.imagegen.continuous.schedules.scheduled_steps import ScheduledSteps
 from mmspec.imagegen.continuous.schedules.step_annealing import Annealing

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from mmspec.imagegen.continuous.kl import KLConfig, build_kl
-from mmspec.imagegen.continuous.mar.config import MARConfig
+from mmspec.imagegen.continuous.mar.mar_config import MARConfig
 from mmspec.imagegen.continuous.mar.pipeline import MARPipeline
 from mmspec.imagegen.continuous.mar.transformer import MAR
 

@@ -8,7 +8,7 @@ from mmspec.core.drafting.heap import BestFirst
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.length.controls import FixedLength
 from mmspec.core.length.entropy_stop import EntropyStop
-from mmspec.imagegen.eagle.drafter import ImageEagle
+from mmspec.imagegen.eagle.image_eagle import ImageEagle
 from mmspec.imagegen.geometry import Geometry
 from tests.imagegen.tiny import TinyModel
 

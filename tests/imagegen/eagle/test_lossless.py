@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mmspec.certify.samples import chi_square
-from mmspec.imagegen.eagle.drafter import ImageEagle
+from mmspec.imagegen.eagle.image_eagle import ImageEagle
 from mmspec.imagegen.eagle.training import teacher_pass
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.target import Guidance

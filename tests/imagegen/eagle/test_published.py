@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.imagegen.eagle.drafter import ImageEagle
+from mmspec.imagegen.eagle.image_eagle import ImageEagle
 from mmspec.imagegen.eagle.loading import drafter_from_state_dict
 from tests.imagegen.eagle.small import CHAIN
 from tests.imagegen.tiny import DIM, TinyModel, generate

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mmspec import imagegen
-from mmspec.imagegen.eagle.drafter import ImageEagle
+from mmspec.imagegen.eagle.image_eagle import ImageEagle
 from mmspec.imagegen.eagle.training import EagleLoss, image_eagle_loss, teacher_pass
 from mmspec.imagegen.pipeline import ImagePipeline
 from tests.imagegen.eagle.small import CHAIN, drafter_for, lined

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mmspec.core.round.rules import BlockVerification
 from mmspec.imagegen.jacobi import SJD
-from mmspec.imagegen.jacobi.drafter import JacobiState
+from mmspec.imagegen.jacobi.jacobi_drafts import JacobiState
 
 
 @dataclass(frozen=True)

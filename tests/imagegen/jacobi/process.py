@@ -23,8 +23,8 @@ from mmspec.core.round.keys import Keys
 from mmspec.core.round.loop import DecodingRun, Drafter
 from mmspec.core.round.rules.base import Rule
 from mmspec.imagegen.geometry import Geometry
-from mmspec.imagegen.jacobi.drafter import JacobiState
 from mmspec.imagegen.jacobi.initialisation import PositionRing
+from mmspec.imagegen.jacobi.jacobi_drafts import JacobiState
 from mmspec.kernels.draft_tree import select_path
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.round.keys import Keys, Purpose
-from mmspec.imagegen.jacobi.drafter import gumbel_pick, maximal_law
+from mmspec.imagegen.jacobi.jacobi_drafts import gumbel_pick, maximal_law
 from tests.imagegen.jacobi.mutants import keep_above
 
 OLD, NEW, TARGET = (

@@ -11,8 +11,8 @@ from mmspec.core.round.keys import Keys
 from mmspec.imagegen import SCD
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SJD, Proactive
-from mmspec.imagegen.jacobi.drafter import JacobiState
 from mmspec.imagegen.jacobi.initialisation import INITS, JacobiWindow, sources_of
+from mmspec.imagegen.jacobi.jacobi_drafts import JacobiState
 from tests.imagegen.tiny import TableModel, TinyModel, generate
 
 FORCED = Geometry(((3, 4),), row_end=16, tail=(17,))

@@ -13,7 +13,7 @@ from mmspec.core.round.keys import Keys
 from mmspec.imagegen import SCD
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.jacobi import SJD, Proactive
-from mmspec.imagegen.jacobi.drafter import JacobiState
+from mmspec.imagegen.jacobi.jacobi_drafts import JacobiState
 from mmspec.imagegen.pipeline import ImagePipeline
 from tests.imagegen.jacobi.test_process import distance
 from tests.imagegen.tiny import TinyModel

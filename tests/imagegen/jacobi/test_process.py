@@ -155,7 +155,7 @@ def test_wrong_recorded_distributions_are_detected() -> None:
 
 @pytest.mark.parametrize("tau", (0.5, 1.0))
 def test_keeping_confident_values_shows(tau: float) -> None:
-    with patch("mmspec.imagegen.jacobi.drafter.maximal_law", mutants.keep_above(tau)):
+    with patch("mmspec.imagegen.jacobi.jacobi_drafts.maximal_law", mutants.keep_above(tau)):
         assert distance(SJD(3, coupling="maximal")) > 1e-3
 
 

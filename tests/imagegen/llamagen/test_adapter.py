@@ -11,7 +11,7 @@ from torch import Tensor
 from mmspec.imagegen import SCD
 from mmspec.imagegen.jacobi import SJD, Proactive
 from mmspec.imagegen.llamagen.adapter import Caption, LlamaGenModel
-from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.llamagen_config import GPTConfig
 from mmspec.imagegen.llamagen.load import llamagen_from_state_dict
 from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
 from mmspec.imagegen.llamagen.transformer import Transformer

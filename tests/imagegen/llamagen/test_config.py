@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.llamagen_config import GPTConfig
 
 HIDDEN = {"B": 2048, "L": 2816, "XL": 3584, "XXL": 4096, "XXXL": 6912, "1B": 5632, "3B": 8704, "7B": 11008}
 

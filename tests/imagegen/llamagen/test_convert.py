@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from mmspec.cli import app
 from mmspec.imagegen.components import read_component, read_weights
-from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.llamagen_config import GPTConfig
 from mmspec.imagegen.llamagen.load import convert_llamagen as convert
 from mmspec.imagegen.llamagen.load import llamagen_from_state_dict, vq_from_state_dict
 from mmspec.imagegen.llamagen.transformer import Transformer

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.llamagen_config import GPTConfig
 from mmspec.imagegen.llamagen.load import check_pair, llamagen_from_state_dict, vq_from_state_dict
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.round.pool import SlotPool
-from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.llamagen_config import GPTConfig
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.target import Guidance
 from tests.parity import case

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from transformers import PreTrainedTokenizerFast, T5Config, T5EncoderModel
 
-from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.llamagen_config import GPTConfig
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQConfig, VQModel
 

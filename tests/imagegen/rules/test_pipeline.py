@@ -7,7 +7,7 @@ import torch
 
 from mmspec.core.round.rules import RecursiveRejection, TokenWise
 from mmspec.imagegen.geometry import Geometry
-from mmspec.imagegen.jacobi.drafter import SJD
+from mmspec.imagegen.jacobi.jacobi_drafts import SJD
 from mmspec.imagegen.jacobi.tree import Proactive
 from tests.imagegen.rules.cases import exact_settings, relaxed_settings
 from tests.imagegen.tiny import TinyModel, generate

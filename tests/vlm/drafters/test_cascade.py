@@ -26,7 +26,7 @@ from mmspec.core.round.rules import BlockVerification, Rule, TargetMatch, TokenW
 from mmspec.core.round.tree import chain
 from mmspec.vlm.drafters import Cascade, PromptLookup, SmallModel, TokenRecycling
 from mmspec.vlm.drafters.cascade import RunRecord
-from mmspec.vlm.drafters.kinds import new_drafter
+from mmspec.vlm.drafters.drafter_names import new_drafter
 from tests.vlm.drafters.watched import Round, Watched, noisy
 from tests.vlm.tiny import PAD, prompt, tiny
 

@@ -14,7 +14,7 @@ from mmspec.vlm.api import start
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.drafters.checkpoints import load_drafter
 from mmspec.vlm.drafters.clover import Clover, CloverConfig, TokenFold
-from mmspec.vlm.drafters.kinds import new_drafter
+from mmspec.vlm.drafters.drafter_names import new_drafter
 from mmspec.vlm.training.recipes import equal_recipe, published_recipes
 from mmspec.vlm.training.teacher import teacher_pass
 from tests.vlm.drafters.test_chimera import chains_differ

@@ -15,8 +15,8 @@ from mmspec.core.round.draft import Draft
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.api import start
 from mmspec.vlm.drafters.checkpoints import load_drafter
+from mmspec.vlm.drafters.drafter_names import new_drafter
 from mmspec.vlm.drafters.falcon import Falcon, FalconConfig, PairLstm
-from mmspec.vlm.drafters.kinds import new_drafter
 from mmspec.vlm.hidden_states import record_states
 from mmspec.vlm.training.objective_wrappers import Glancing
 from mmspec.vlm.training.recipes import equal_recipe, published_recipe

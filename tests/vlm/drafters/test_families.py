@@ -8,7 +8,7 @@ import mmspec.vlm.drafters as drafters
 from mmspec.methods import methods
 from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter
 from mmspec.vlm.drafters.checkpoints import drafter_from_state_dict, published_kind
-from mmspec.vlm.drafters.kinds import drafter_class, drafter_classes, published_kinds, trained_kinds
+from mmspec.vlm.drafters.drafter_names import drafter_class, drafter_classes, published_kinds, trained_kinds
 
 KINDS = {"dflash", "dflash2", "dspark", "eagle2", "eagle3", "flash", "gemma4_assistant", "hydra", "medusa", "msd", "peagle",
          "specdecpp", "specvlm", "vispec", "xpress"}  # fmt: skip

@@ -9,8 +9,8 @@ import mmspec
 from mmspec.core.drafting.merge import with_copied_paths
 from mmspec.core.drafting.shapes import DynamicTree
 from mmspec.vlm.drafters import PromptLookup
-from mmspec.vlm.drafters.fused import Fused
 from mmspec.vlm.drafters.prompt_lookup import NgramIndex
+from mmspec.vlm.drafters.rasd import Fused
 from tests.vlm.drafters.test_merged import (
     SHAPES,
     TREE,

@@ -16,8 +16,8 @@ from mmspec.vlm.admission import take_apart
 from mmspec.vlm.api import start
 from mmspec.vlm.drafters.base.probe_plan import probe_tree
 from mmspec.vlm.drafters.checkpoints import load_drafter
+from mmspec.vlm.drafters.drafter_names import new_drafter
 from mmspec.vlm.drafters.hidden_transfer import HiddenTransferConfig
-from mmspec.vlm.drafters.kinds import new_drafter
 from mmspec.vlm.joined_pass import JoiningProbes
 from mmspec.vlm.training.recipes import equal_recipe, published_recipe
 from mmspec.vlm.training.transfers import TransferObjective, transferred_states

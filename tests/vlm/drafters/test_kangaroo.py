@@ -17,8 +17,8 @@ from mmspec.core.round.cache import SlotCache
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.api import start
 from mmspec.vlm.conversation import Past
+from mmspec.vlm.drafters.drafter_names import new_drafter
 from mmspec.vlm.drafters.kangaroo import Kangaroo, KangarooConfig
-from mmspec.vlm.drafters.kinds import new_drafter
 from tests.vlm.conversation.talks import talk
 from tests.vlm.drafters.watched import Watched
 from tests.vlm.test_sampled_law import LAWS, PROMPT, STEPS, V, p_value

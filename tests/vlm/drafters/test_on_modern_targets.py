@@ -13,8 +13,8 @@ from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
+from mmspec.vlm.drafters.drafter_names import new_drafter
 from mmspec.vlm.drafters.gemma4 import Gemma4Assistant, Gemma4AssistantConfig
-from mmspec.vlm.drafters.kinds import new_drafter
 from mmspec.vlm.drafters.mtp import Mtp, MtpConfig
 from tests.vlm.classes.build import config_of, model_of
 from tests.vlm.classes.pictures import picture_prompt

@@ -11,8 +11,8 @@ import mmspec
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.probe_plan import ProbePlan
 from mmspec.vlm.drafters.checkpoints import load_drafter
+from mmspec.vlm.drafters.drafter_names import new_drafter
 from mmspec.vlm.drafters.from_text import drafter_from_text
-from mmspec.vlm.drafters.kinds import new_drafter
 from mmspec.vlm.training.prompts import PromptObjective, rank_accuracies
 from mmspec.vlm.training.recipes import equal_recipe
 from tests.vlm.drafters.trained import make

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.vlm.drafters.kinds import drafter_class
+from mmspec.vlm.drafters.drafter_names import drafter_class
 from mmspec.vlm.drafters.published import LAYOUTS, PUBLISHED, PublishedDrafter
 from tests.vlm.classes.build import config_of, model_of, skip_broken
 from tests.vlm.classes.pictures import picture_kinds, picture_prompt

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from mmspec.vlm.drafters.kinds import published_kinds
+from mmspec.vlm.drafters.drafter_names import published_kinds
 from mmspec.vlm.drafters.published import PUBLISHED, hub_id, published_for, size_misfit
 
 _ID = re.compile(r"[\w.-]+/[\w.-]+")

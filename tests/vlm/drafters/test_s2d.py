@@ -17,8 +17,8 @@ from mmspec.vlm.admission import take_apart
 from mmspec.vlm.api import start
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.checkpoints import load_drafter
+from mmspec.vlm.drafters.drafter_names import new_drafter
 from mmspec.vlm.drafters.from_text import drafter_from_text
-from mmspec.vlm.drafters.kinds import new_drafter
 from mmspec.vlm.drafters.s2d import S2D, S2DConfig, S2DState
 from mmspec.vlm.hidden_states import record_states
 from mmspec.vlm.training.objective import Objective

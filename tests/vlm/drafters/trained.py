@@ -108,14 +108,14 @@ def hydra_with_prefix_layer() -> ShapedDrafter:
 
 
 def flash() -> ShapedDrafter:
-    from mmspec.vlm.drafters.flash.drafter import Flash, FlashConfig
+    from mmspec.vlm.drafters.flash.flash_drafter import Flash, FlashConfig
 
     sizes = dict(SIZES, intermediate_size=2 * HIDDEN, head_dim=HIDDEN)
     return own_slot(leaning(Flash(FlashConfig(**sizes, latents=3, block=3))))
 
 
 def flash_residual() -> ShapedDrafter:
-    from mmspec.vlm.drafters.flash.drafter import Flash, FlashConfig
+    from mmspec.vlm.drafters.flash.flash_drafter import Flash, FlashConfig
 
     sizes = dict(SIZES, intermediate_size=2 * HIDDEN, head_dim=HIDDEN)
     drafter = own_slot(leaning(Flash(FlashConfig(**sizes, latents=3, block=3, residual=True))))
@@ -124,7 +124,7 @@ def flash_residual() -> ShapedDrafter:
 
 
 def flash_autoregressive() -> ShapedDrafter:
-    from mmspec.vlm.drafters.flash.drafter import Flash, FlashConfig
+    from mmspec.vlm.drafters.flash.flash_drafter import Flash, FlashConfig
 
     return leaning(Flash(FlashConfig(**SIZES, latents=3, head="ar", block=1)))
 
@@ -132,7 +132,7 @@ def flash_autoregressive() -> ShapedDrafter:
 def blocks(family: str, **others: object) -> ShapedDrafter:
     """A block-parallel drafter of both layers, whose second layer looks 6 positions back; its sequential parts are stirred."""
     from mmspec.vlm.drafters.base.block_layers import UNLIMITED
-    from mmspec.vlm.drafters.kinds import drafter_class
+    from mmspec.vlm.drafters.drafter_names import drafter_class
 
     made = drafter_class(family)
     config = made.config_class(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import mmspec.vlm
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from mmspec.vlm.drafters.base.block_layers import UNLIMITED
-from mmspec.vlm.drafters.kinds import drafter_class
+from mmspec.vlm.drafters.drafter_names import drafter_class
 from mmspec.vlm.export import Verifier, export_drafter
 from tests.vlm.drafters.dflash.test_attention import ours
 from tests.vlm.drafters.xpress.test_refiner import bias_written_out

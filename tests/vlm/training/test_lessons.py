@@ -13,7 +13,8 @@ from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.architectures import parts_of
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
-from mmspec.vlm.training.lessons import (
+from mmspec.vlm.training.online import Online
+from mmspec.vlm.training.rejected_places import (
     Lesson,
     RequestRecord,
     WrongPlace,
@@ -22,7 +23,6 @@ from mmspec.vlm.training.lessons import (
     mean_likelihood,
     wrong_predictions,
 )
-from mmspec.vlm.training.online import Online
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import prompt, tiny
 

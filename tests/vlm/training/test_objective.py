@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmspec.vlm.admission import take_apart
-from mmspec.vlm.drafters.kinds import new_drafter
+from mmspec.vlm.drafters.drafter_names import new_drafter
 from mmspec.vlm.training.losses import cross_entropy, forward_kl
 from mmspec.vlm.training.objective import DepthPredictions, Objective, predictions
 from mmspec.vlm.training.recipes import published_recipe, published_recipes

@@ -12,7 +12,7 @@ from mmspec.core.round.draft import Probes, root_only
 from mmspec.core.round.tree import dynamic_tree
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.api import start
-from mmspec.vlm.drafters.kinds import new_drafter
+from mmspec.vlm.drafters.drafter_names import new_drafter
 from mmspec.vlm.training import prompts as module
 from mmspec.vlm.training.losses import cross_entropy
 from mmspec.vlm.training.objective import Objective

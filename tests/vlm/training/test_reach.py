@@ -17,7 +17,7 @@ from mmspec.core.length.controls import FixedLength
 from mmspec.training.schedule import Schedule
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
-from mmspec.vlm.drafters.kinds import drafter_classes, new_drafter
+from mmspec.vlm.drafters.drafter_names import drafter_classes, new_drafter
 from mmspec.vlm.drafters.specdecpp import AcceptanceConfig, AcceptanceHead
 from mmspec.vlm.training.acceptance_head import train_acceptance
 from mmspec.vlm.training.job import Job

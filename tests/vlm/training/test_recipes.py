@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmspec.vlm.admission import take_apart
-from mmspec.vlm.drafters.kinds import new_drafter, trained_kinds
+from mmspec.vlm.drafters.drafter_names import new_drafter, trained_kinds
 from mmspec.vlm.training.losses import LOSSES, terms_of
 from mmspec.vlm.training.objective import Objective
 from mmspec.vlm.training.recipes import equal_recipe, published_recipes, with_terms

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from mmspec.vlm.drafters.drafter_names import new_drafter
 from mmspec.vlm.drafters.eagle3 import Eagle3
-from mmspec.vlm.drafters.kinds import new_drafter
 from mmspec.vlm.training.run_setup import fit_vocabulary, initial_drafter
 from tests.vlm.tiny import VOCAB, tiny
 

@@ -12,7 +12,7 @@ import torch
 from mmspec import imagegen
 from mmspec.imagegen.eagle.training import image_eagle_loss
 from mmspec.imagegen.llamagen.adapter import LlamaGenModel
-from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.llamagen_config import GPTConfig
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.zoo.training import loop

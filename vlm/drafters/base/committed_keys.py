@@ -10,7 +10,7 @@ from mmspec.core.drafting.rotary import apply_rotary
 from mmspec.core.round.cache import SlotCache
 from mmspec.kernels.small_linear import small_linear
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.partial import rotary_at
+from mmspec.vlm.partial_passes import rotary_at
 
 
 class FrozenKeysLayer(DraftLayer):

@@ -88,7 +88,7 @@ class ProbePlan:
 
     @classmethod
     def best(cls, accuracies: Accuracies, cost: Callable[[int], float], most: int) -> ProbePlan:
-        """Return the plan of most tokens per unit of time, by `PassCurve.cost`, among budgets from 3 to `most`."""
+        """Return the plan of most tokens per unit of time, by `PassCosts.cost`, among budgets from 3 to `most`."""
         plans = [cls.of(accuracies, nodes, budget) for budget in range(3, most + 1) for nodes in range(1, budget - 1)]
         return max(plans, key=lambda plan: plan.tokens / plan.cost(cost))
 

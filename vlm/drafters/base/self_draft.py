@@ -11,7 +11,7 @@ from mmspec.core.length.controls import LengthControl
 from mmspec.core.round.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.round.keys import Keys
 from mmspec.core.round.pool import SlotPool
-from mmspec.vlm.partial import SubLayer, read_ahead
+from mmspec.vlm.partial_passes import SubLayer, read_ahead
 from mmspec.vlm.target import TextTarget
 
 

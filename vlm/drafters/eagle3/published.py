@@ -16,7 +16,7 @@ from mmspec.vlm.drafters.base.published_files import (
     named_levels,
     refuse_unread,
 )
-from mmspec.vlm.drafters.eagle3.config import Eagle3Config, levels_of
+from mmspec.vlm.drafters.eagle3.eagle3_config import Eagle3Config, levels_of
 
 # tensors of `speculators` that only training needs, and the embedding where it equals the target's
 _UNUSED = (EMBEDDING, "verifier_lm_head.weight", "verifier_norm.weight", "d2t", "t2d")

@@ -1,5 +1,5 @@
 """FLASH: pooled pictures and a semi-autoregressive head."""
 
-from mmspec.vlm.drafters.flash.drafter import Flash, FlashConfig
+from mmspec.vlm.drafters.flash.flash_drafter import Flash, FlashConfig
 
 __all__ = ["Flash", "FlashConfig"]

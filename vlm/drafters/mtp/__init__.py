@@ -1,5 +1,5 @@
 """Native MTP layers: the drafter inside a target's own checkpoint."""
 
-from mmspec.vlm.drafters.mtp.drafter import Mtp, MtpConfig
+from mmspec.vlm.drafters.mtp.mtp_drafter import Mtp, MtpConfig
 
 __all__ = ["Mtp", "MtpConfig"]

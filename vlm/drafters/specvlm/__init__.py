@@ -1,6 +1,6 @@
 """SpecVLM: an elastic visual compressor in front of EAGLE-2's layer."""
 
-from mmspec.vlm.drafters.specvlm.drafter import (
+from mmspec.vlm.drafters.specvlm.specvlm_drafter import (
     BRANCHES,
     COMPOSITIONS,
     Branch,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mmspec.imagegen.continuous.mar.adapter import Encode, null_conditions
-from mmspec.imagegen.continuous.mar.config import MARConfig
+from mmspec.imagegen.continuous.mar.mar_config import MARConfig
 from mmspec.imagegen.continuous.mar.training import masked_loss, sampled_ratio
 from mmspec.imagegen.continuous.mar.transformer import MAR
 from mmspec.zoo.architectures.caption_encoder import WIDTH

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mmspec.imagegen.continuous.causal.transformer import CausalConfig
 from mmspec.imagegen.continuous.mar.adapter import patchify
-from mmspec.imagegen.continuous.mar.config import MARConfig
+from mmspec.imagegen.continuous.mar.mar_config import MARConfig
 from mmspec.zoo.architectures.object_detector import ObjectDetector
 from mmspec.zoo.training.loop import ZooRecipe
 from mmspec.zoo.training.training_sets import ImageLatents, cached_set, fingerprint

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mmspec.core.drafting.shapes import Chain, Shape, StaticTree
 from mmspec.core.length.controls import FixedLength
-from mmspec.imagegen.eagle.drafter import ImageEagle, deep_tree
+from mmspec.imagegen.eagle.image_eagle import ImageEagle, deep_tree
 from mmspec.imagegen.eagle.training import EagleLoss, image_eagle_loss
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.zoo.files.image import GUIDANCE

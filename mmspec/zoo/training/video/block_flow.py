@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from mmspec.video.chunk_cache import AttentionSpan
 from mmspec.video.generation import TRAINING_STEPS, FlowMap
-from mmspec.video.wan.config import WanConfig
 from mmspec.video.wan.transformer import CausalWan
+from mmspec.video.wan.wan_config import WanConfig
 from mmspec.zoo.training.loop import ZooRecipe, autocast
 from mmspec.zoo.training.video.clips import PLAN
 

@@ -12,7 +12,7 @@ import torch
 from mmspec.video.generation import FlowMap
 from mmspec.video.pipeline import BlockVideoPipeline
 from mmspec.video.prompt_encoder import PromptEncoder
-from mmspec.video.wan.config import WanConfig
+from mmspec.video.wan.wan_config import WanConfig
 from mmspec.zoo.architectures.caption_encoder import WIDTH
 from mmspec.zoo.files.video import read_prompts, read_video, read_video_vae, write_prompts, write_video
 from mmspec.zoo.training.facts import train_video_prompt_encoder

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mmspec.imagegen.jacobi import SJD
 from mmspec.imagegen.llamagen.captions import CaptionEncoder
-from mmspec.imagegen.llamagen.config import GPTConfig
+from mmspec.imagegen.llamagen.llamagen_config import GPTConfig
 from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQModel

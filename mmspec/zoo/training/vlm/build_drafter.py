@@ -15,7 +15,7 @@ from rich.progress import Progress
 from mmspec.io.files import locked
 from mmspec.training.schedule import Schedule
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
-from mmspec.vlm.drafters.kinds import new_drafter
+from mmspec.vlm.drafters.drafter_names import new_drafter
 from mmspec.vlm.training.acceptance_head import train_acceptance
 from mmspec.vlm.training.answers import AnswerSettings, generate_target_answers
 from mmspec.vlm.training.data import Batches, ConcatenatedExamples, ExampleSubset

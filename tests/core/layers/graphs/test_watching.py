@@ -22,7 +22,7 @@ class Counter:
     def round(self) -> None:
         self.calls += 1
         self.first, self.second, self.count = self.second, self.first, self.count + 1
-        self.static.settle()
+        self.static.copy_back()
 
     @property
     def now(self) -> list[float]:
@@ -42,7 +42,7 @@ def test_a_replay_continues_where_the_previous_replay_ended() -> None:
 
 def test_without_a_way_home_a_replay_repeats_itself() -> None:
     counter = Counter()
-    counter.static.settle = lambda: None
+    counter.static.copy_back = lambda: None
     replay = recorded(counter.round, CPU)
     replay()
     first = counter.now
@@ -54,7 +54,7 @@ def test_another_shape_is_refused() -> None:
     counter = Counter()
     counter.count = torch.zeros(2)
     with pytest.raises(CaptureRefused, match="leaves count as"):
-        counter.static.settle()
+        counter.static.copy_back()
 
 
 def test_steps_that_change_with_the_hosts_numbers_are_refused() -> None:

@@ -13,7 +13,7 @@ from mmspec.core.round.keys import Keys, Purpose
 from mmspec.core.round.rules import BlockVerification, Reflection, Weights
 from mmspec.core.round.rules.base import at_node
 from mmspec.imagegen import ContinuousARPipeline
-from mmspec.imagegen.continuous.causal.drafter import SmallCausal
+from mmspec.imagegen.continuous.causal.causal_drafter import SmallCausal
 from mmspec.imagegen.continuous.causal.transformer import CausalConfig, CausalTransformer
 from mmspec.imagegen.continuous.head_sampling.head import sample
 from mmspec.imagegen.continuous.head_sampling.sampling import GivenNoise, HeadSampling, KeyedNoise

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mmspec.imagegen import ContinuousARPipeline
-from mmspec.imagegen.continuous.causal.drafter import SmallCausal
+from mmspec.imagegen.continuous.causal.causal_drafter import SmallCausal
 from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
 from mmspec.imagegen.continuous.schedules.step_annealing import Annealing
 from tests.imagegen.continuous.causal.test_causal import ONE, distance, model, near_model

@@ -10,7 +10,7 @@ import torch
 
 from mmspec import zoo
 from mmspec.imagegen import MARPipeline, mar_from_state_dict
-from mmspec.imagegen.continuous.cspd.drafter import CSpD
+from mmspec.imagegen.continuous.cspd.cspd_drafter import CSpD
 from mmspec.imagegen.continuous.mar.transformer import MAR
 from tests.imagegen.continuous.tiny import SIZES, pipeline, redrawn, transformer
 

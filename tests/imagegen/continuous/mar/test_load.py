@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from mmspec.cli import app
 from mmspec.imagegen import mar_from_state_dict
 from mmspec.imagegen.components import read_component
-from mmspec.imagegen.continuous.mar.config import MARConfig
 from mmspec.imagegen.continuous.mar.load import convert_mar as convert
+from mmspec.imagegen.continuous.mar.mar_config import MARConfig
 from tests.imagegen.continuous.published import TRANSFORMERS, transformer_shapes
 from tests.imagegen.continuous.tiny import SIZES, transformer
 

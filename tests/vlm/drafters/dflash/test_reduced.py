@@ -15,7 +15,7 @@ from mmspec.core.drafting.shapes import Chain, DynamicTree
 from mmspec.core.length.controls import FixedLength
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
-from mmspec.vlm.drafters.kinds import new_drafter, untrained
+from mmspec.vlm.drafters.drafter_names import new_drafter, untrained
 from mmspec.vlm.training import block_objective, chunked_losses
 from mmspec.vlm.training.block_objective import BlockObjective, dpace_weights
 from mmspec.vlm.training.losses import cross_entropy, hard_cross_entropy, terms_of

@@ -16,7 +16,7 @@ from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.picture_pooling import LatentPool
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.drafters.checkpoints import load_drafter
-from mmspec.vlm.drafters.flash.drafter import Flash, FlashConfig
+from mmspec.vlm.drafters.flash.flash_drafter import Flash, FlashConfig
 from mmspec.vlm.training.losses import cross_entropy, smooth_l1
 from mmspec.vlm.training.objective import Objective
 from mmspec.vlm.training.objective_wrappers import Glancing

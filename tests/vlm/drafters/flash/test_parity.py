@@ -9,7 +9,7 @@ from torch import Tensor
 from mmspec.core.round.cache import SlotCache
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.drafters.checkpoints import drafter_from_state_dict
-from mmspec.vlm.drafters.flash.drafter import Flash
+from mmspec.vlm.drafters.flash.flash_drafter import Flash
 from tests.parity import case
 
 CLOSE = dict(atol=2e-5, rtol=1e-4)

@@ -52,7 +52,7 @@ def measure_pass_costs(
             seconds = _timed(target, width)
             if turn:  # the first pass of a shape is slower
                 costs.add(width, seconds)
-    costs.settle()
+    costs.fix_widths()
     return {width: cost for width, cost in costs.curve().items() if width in widths}
 
 

@@ -20,7 +20,7 @@ from mmspec.vlm.drafters.base.feature_drafter import FeatureDrafter
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
 from mmspec.vlm.drafters.base.published_files import embedding_rows, for_vocabulary, plain_names
 from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction, ShapedDrafter
-from mmspec.vlm.drafters.eagle3.config import Eagle3Config, levels_of
+from mmspec.vlm.drafters.eagle3.eagle3_config import Eagle3Config, levels_of
 from mmspec.vlm.drafters.eagle3.published import (
     eagle3_fields,
     filled,
