@@ -54,8 +54,7 @@ class LabelEmbedder(nn.Module):
             if self.null is None:
                 raise ValueError(
                     "guidance_scale: expected at most 1, since the class table of num_classes "
-                    f"{self.embedding_table.num_embeddings} has no row for no class, got more; "
-                    "use guidance_scale 1"
+                    f"{self.embedding_table.num_embeddings} has no row for no class, got more; use guidance_scale 1"
                 )
             labels = labels.masked_fill(drop, self.null)
         return self.embedding_table(labels)[:, None]

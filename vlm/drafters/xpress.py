@@ -173,8 +173,7 @@ class XPress(BlockDrafter):
         if config.get("xpress_backbone", "dflash") != "dflash" or config.get("xpress_selector"):
             raise ValueError(
                 "xpress_backbone, xpress_selector: expected dflash and no selector, got "
-                f"{config.get('xpress_backbone')!r} and {config.get('xpress_selector')}; no others are "
-                "supported"
+                f"{config.get('xpress_backbone')!r} and {config.get('xpress_selector')}; no others are supported"
             )
         if "xpress_block_size" in config:
             config = {"block_size": config["xpress_block_size"]} | config
