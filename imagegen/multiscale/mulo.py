@@ -117,17 +117,20 @@ class MuLoState:
     """All images of a batch are in the same block; those with fewer or smaller islands wait."""
 
     def __init__(self, settings: MuLo, target: AnyOrderTarget):
-        self.settings, self.low, self.passes = settings, settings.model, 0
+        self.settings, self.low = settings, settings.model
+        self.passes = 0
         self.cells = target.geometry.code_index.to(target.device)
         self.candidates = target.values.clone()  # int64 [B, total], the upsampled values
-        self.row = self.start = self.step = 0  # verified low-resolution rows; finished rounds of `order`
-        self.late: list[bool] = []  # per round, whether an earlier value has to be fed besides
+        self.row = 0  # verified rows of the small image
+        self.start = 0  # the first place behind the verified block
+        self.step = 0  # finished rounds of `order`
+        self.feeds_earlier: list[bool] = []  # per round, whether an earlier value has to be fed besides
         self.order: Tensor | None = None  # int64 [B, K, M], places that islands draw in turn, `total` for none
-        self.fresh: Tensor | None = None  # int64 [B, K'], places drawn in the last round, not fed yet
-        self.again: int | None = None  # the place of the verified block from which all values are fed again
+        self.unfed: Tensor | None = None  # int64 [B, K'], places drawn in the last round, not fed yet
+        self.fed_again_from: int | None = None  # the place of the verified block from which all values are fed again
 
     def propose(self, target: AnyOrderTarget, keys: Keys) -> Draft:
-        if self.step < len(self.late):
+        if self.step < len(self.feeds_earlier):
             return self._fill(target)
         self._sketch(target, keys)
         # rounds are numbered by the block's first place, since the rounds before it depend on the other rows
@@ -170,17 +173,17 @@ class MuLoState:
         value = torch.where(target.known, target.values, self.candidates).gather(1, inside)
         wanted = torch.arange(index.shape[1], device=device) < len(chain) - 1
         tree = chains((len(chain) - 1,) + (0,) * extra.shape[1], device)
-        self.start, self.fresh, self.late = last + 1, None, []
+        self.start, self.unfed, self.feeds_earlier = last + 1, None, []
         return Draft(value, tree, Law("none"), index < target.total, index, wanted.expand_as(index))
 
     def _again(self, target: AnyOrderTarget, root: int) -> Tensor:
         """Return the places before the root to feed again, int64 [B, n], `total` for none."""
         none = torch.empty(target.batch, 0, dtype=torch.long, device=target.device)
         if self.settings.stale:
-            return none if self.fresh is None else torch.where(self.fresh == root, target.total, self.fresh)
-        if self.again is None or self.again >= root:
+            return none if self.unfed is None else torch.where(self.unfed == root, target.total, self.unfed)
+        if self.fed_again_from is None or self.fed_again_from >= root:
             return none
-        return torch.arange(self.again, root, device=target.device).expand(target.batch, -1)
+        return torch.arange(self.fed_again_from, root, device=target.device).expand(target.batch, -1)
 
     def _fill(self, target: AnyOrderTarget) -> Draft:
         """Feed the predecessor of every island's next place, and the values that no predecessor feeds."""
@@ -188,9 +191,9 @@ class MuLoState:
         before = torch.where(wanted < target.total, wanted - 1, target.total)
         known = target.known.gather(1, before.clamp(max=target.total - 1))
         index, valid = before, known & (before < target.total)
-        if self.late[self.step]:
-            alone = (self.fresh < target.total) & (self.fresh[..., None] != before[:, None]).all(-1)
-            index, valid = torch.cat((before, self.fresh), 1), torch.cat((valid, alone), 1)
+        if self.feeds_earlier[self.step]:
+            alone = (self.unfed < target.total) & (self.unfed[..., None] != before[:, None]).all(-1)
+            index, valid = torch.cat((before, self.unfed), 1), torch.cat((valid, alone), 1)
             index = torch.where(
                 torch.arange(index.shape[1], device=index.device) < before.shape[1],
                 index,
@@ -199,11 +202,11 @@ class MuLoState:
         inside = index.clamp(max=target.total - 1)
         value = torch.where(target.known, target.values, self.candidates).gather(1, inside)
         draws = pad(wanted < target.total, (0, index.shape[1] - wanted.shape[1]), value=False)
-        self.fresh, self.step = wanted, self.step + 1
+        self.unfed, self.step = wanted, self.step + 1
         return Draft(value, chains((0,) * index.shape[1], target.device), Law("none"), valid, index, draws)
 
     def observe(self, target: AnyOrderTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        if self.row and self.fresh is None:  # the block was just verified
+        if self.row and self.unfed is None:  # the block was just verified
             self._plan(target)
 
     def _plan(self, target: AnyOrderTarget) -> None:
@@ -215,17 +218,16 @@ class MuLoState:
         fallen = block & ~target.known & running
         order = island_order(fallen[:, self.cells].view(-1, geometry.rows, geometry.cols))
         self.order = torch.where(order < 0, total, self.cells[order.clamp_min(0)])
-        drawn = (
-            block & target.known & ~target.stored & (place > 0) & running
-        )  # the first rejection, at most one per row
+        # the first rejection, at most one a row
+        drawn = block & target.known & ~target.stored & (place > 0) & running
         first = torch.where(drawn, place, total).amin(1, keepdim=True)
-        self.fresh, self.step = first, 0
+        self.unfed, self.step = first, 0
         last = torch.cat(
             (pad(first[..., None], (0, 0, 0, order.shape[1] - 1), value=total)[:, : order.shape[1]], self.order), 2
         )
         late = ((last[..., :-1] < total) & (last[..., 1:] != last[..., :-1] + 1)).flatten(0, 1).any(0)
-        self.again, *late = torch.cat((first.amin()[None], late.long())).tolist()
-        self.late = [bool(x) for x in late]
+        self.fed_again_from, *on_host = torch.cat((first.amin()[None], late.long())).tolist()
+        self.feeds_earlier = [bool(flag) for flag in on_host]
 
 
 @method(

@@ -88,14 +88,15 @@ def with_headers(scope: Scope, changes: Mapping[bytes, bytes | None]) -> Scope:
 
 def reworded(send: Send, sentences: Mapping[int, str]) -> Send:
     """Return a `send` that replaces the app's answer by our sentence if its status is in the list."""
-    pending: list[int] = []
+    replaced: int | None = None  # the status whose body is left out
 
     async def sending(message: Message) -> None:
+        nonlocal replaced
         if message["type"] == "http.response.start" and message["status"] in sentences:
-            pending.append(message["status"])
-        elif not pending:
+            replaced = message["status"]
+        elif replaced is None:
             await send(message)
-        elif not message.get("more_body", False):
-            await refuse(send, pending[0], sentences[pending[0]])
+        elif not message.get("more_body", False):  # the end of the body
+            await refuse(send, replaced, sentences[replaced])
 
     return sending

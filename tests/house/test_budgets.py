@@ -8,26 +8,26 @@ from tests.house.tree import ROOT
 
 # room -> the most lines, its size of the day rounded up to the next hundred
 BUDGETS = {
-    "demos": 0,
-    "docs": 0,
-    "imagegen": 0,
-    "kernels": 0,
-    "mmspec": 0,
-    "mmspec/attach": 0,
-    "mmspec/certify": 0,
-    "mmspec/check": 0,
-    "mmspec/cli": 0,
-    "mmspec/core": 0,
-    "mmspec/estimate": 0,
-    "mmspec/evaluate": 0,
-    "mmspec/io": 0,
-    "mmspec/methods": 0,
-    "mmspec/training": 0,
-    "mmspec/web": 0,
-    "mmspec/zoo": 0,
-    "tests": 0,
-    "video": 0,
-    "vlm": 0,
+    "demos": 500,
+    "docs": 1_500,
+    "imagegen": 11_300,
+    "kernels": 4_500,
+    "mmspec": 200,
+    "mmspec/attach": 600,
+    "mmspec/certify": 2_800,
+    "mmspec/check": 1_300,
+    "mmspec/cli": 4_600,
+    "mmspec/core": 9_600,
+    "mmspec/estimate": 2_100,
+    "mmspec/evaluate": 14_300,
+    "mmspec/io": 2_300,
+    "mmspec/methods": 700,
+    "mmspec/training": 400,
+    "mmspec/web": 3_000,
+    "mmspec/zoo": 9_700,
+    "tests": 85_800,
+    "video": 5_500,
+    "vlm": 23_000,
 }
 LONGEST_FILE = 600
 MOST_UNFORMATTED = {"product": 100, "tests": 50}  # statements with "# fmt: skip"
@@ -55,7 +55,7 @@ def test_every_room_has_a_budget() -> None:
 def test_a_room_keeps_to_its_budget(room: str) -> None:
     lines = sum(ROOMS[room].values())
     assert lines <= BUDGETS[room], f"{room}: {lines:,} lines; shrink the room, or raise its number and say why"
-    assert lines > BUDGETS[room] - 1_000, f"{room}: {lines:,} lines; lower its number"
+    assert lines > BUDGETS[room] - 500, f"{room}: {lines:,} lines; lower its number"
 
 
 def test_no_file_is_too_long() -> None:

@@ -52,7 +52,8 @@ class LayerSet:
         self.count, self.limits = count, limits or SearchLimits()
         self.free: list[SubLayer] = [(layer, part) for layer in range(1, count - 1) for part in _PARTS]
         size = int(share * len(self.free))
-        self.skipped = frozenset(self.free[(2 * n + 1) * len(self.free) // (2 * size)] for n in range(size))
+        middles = [(2 * n + 1) * len(self.free) // (2 * size) for n in range(size)]  # of `size` equal stretches
+        self.skipped = frozenset(self.free[place] for place in middles)
         self.score: float | None = None
         self.trials = self._idle = 0
         self._random = random.Random(seed)

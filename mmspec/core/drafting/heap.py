@@ -99,12 +99,16 @@ def best_first_draft(
     draws of a parent follow from the draws before each of them, and a cut at the largest chances takes the draws that a
     heap would have made first."""
     batch, width, device = target.batch, shape.width, target.device
+    # `room` int64 [B]: levels that a row has places for; `left` int64 [B, 1]: nodes that it may still have
     room = rooms if isinstance(rooms, Tensor) else torch.tensor(rooms, device=device)
     floor, scorer = shape.floor or min(2 / shape.nodes, 0.5), LevelScores(state, target, guide, sampled=True)
-    out, reach, slot = state.root[:, None], torch.ones(batch, 1, device=device), None
     left = torch.full((batch, 1), shape.nodes, device=device)
-    pool, laws, slots, ancestor, back = _Pool(), [], [], None, 0
+    # of the nodes that are expanded: hidden states, the chance to be reached, and places in the pool
+    out, reach, slot = state.root[:, None], torch.ones(batch, 1, device=device), None
+    pool, laws, slots = _Pool(), [], []
+    ancestor, back = None, 0  # bool [B, n, back], the earlier nodes that each expanded node sees
     for level in range(1, shape.depth + 1):
+        # 1. `width` draws without replacement below every expanded node
         scores = scorer.scores(out, level)
         if guide is not None:
             scores, barren = drawable(scores)
@@ -112,12 +116,14 @@ def best_first_draft(
         scores = scores.expand(-1, reach.shape[1], -1)
         laws.append(scores)
         ranked, column = pick_apart(scores, width, keys, level)
+        # 2. the chance that a draw is made: its parent is accepted, and all draws before it are rejected
         share = law_of(scores).gather(-1, column).where(ranked.isfinite(), 0.0)
         before = 1 - torch.cat([torch.zeros_like(share[..., :1]), share[..., :-1].cumsum(-1)], -1)
         drawn = (reach[..., None] * before).clamp_(min=0)
         chance = drawn.where(share > 0, 0.0)
         if shape.score is not None:
             chance = chance.where(kept_nodes(shape.score, drawn, scores, level, True), 0.0)
+        # 3. the likeliest draws exist, down to the floor and up to the nodes that are left
         chance = chance.cummin(-1).values.flatten(1)
         chance = chance.where(level <= room[:, None], 0.0)
         exists = (chance >= floor) & (_rank(chance) < left)
@@ -127,6 +133,7 @@ def best_first_draft(
         first = pool.add(chance, exists, token, parent)
         if level == shape.depth or (exists.is_cpu and not exists.any()):
             break
+        # 4. the nodes that are reached most often are expanded: the drafter reads their tokens
         reach, best = (reach[..., None] * share).flatten(1).where(exists, 0.0).topk(min(width, exists.shape[1]), -1)
         source, token, slot = best // width, token.gather(1, best), best + first
         slots.append(slot)
@@ -159,15 +166,18 @@ class _Pool:
         expanded nodes by level, `slots` int64 [B, n] their indices in the pool from the second level on; `ids` as in
         `Law`."""
         chance, exists, token, parent = (torch.cat(parts, 1) for parts in zip(*self.levels, strict=True))
+        # 1. the draws that exist, then the likeliest others, in the order of the pool
         nodes = min(shape.nodes, self.size)
         if chance.is_cpu:  # reading the host's own memory costs nothing
             nodes = min(nodes, max(int((chance > 0).sum(1).max()), 1))
         chosen = (chance + 2 * exists).sort(dim=1, descending=True, stable=True).indices[:, :nodes].sort(-1).values
         show_chosen(shape.score, chosen)
+        # 2. parents by their place among the chosen draws; 0 is the root
         origin = parent.gather(1, chosen)
         place = torch.searchsorted(chosen, origin.clamp(min=0)) + 1
         valid = chance.gather(1, chosen) > 0
         parent = pad_root(torch.where((origin < 0) | ~valid, 0, place), 0)
+        # 3. the law of each node's children, -1 for nodes that were not expanded
         row = torch.full_like(chance, -1, dtype=torch.long)
         for number, slot in enumerate(slots[: len(laws) - 1], 1):
             start = sum(law.shape[1] for law in laws[:number])

@@ -26,36 +26,42 @@ class DraftLengthBandit:
         self.first_drafts: list[tuple[float, int, int]] = []
         self.lengths: deque[list[int]] = deque(maxlen=32)
         self.seen: dict[int, int] = {}
-        self.now = self.opening = self.idle = self.last_excursion = self.looks = self.next_look = self.drafted = 0
+        self.now = self.opened = self.idle = self.last_excursion = self.looks = self.next_look = self.drafted = 0
         self.wait, self.reach, self.paying, self.hopeless = self.settings.first_wait, 1, True, False
 
     def choose(self, request: BanditRequest) -> int:
-        """Return 0 for a plain round."""
+        """Return the length of the next draft, 0 for a plain round, and count the round in the state that decided."""
+        # 1. plain: nothing is left to draft, or the time of plain rounds is not known yet
         if request.left is not None and request.left < 2 or self.costs.count(0) < self.settings.plain_rounds:
             return 0
+        # 2. waiting: drafts were hopeless, and the next probe is not due
         if self.hopeless and self.idle + 1 < self.wait and not request.probe_rounds:
             self.idle += 1
             return 0
+        # 3. holding: windows of a new length have not their usual acceptance yet
         if request.hold_rounds:
             request.hold_rounds -= 1
             return request.within(request.last)
-        opening = request.opening(self.settings)
-        if self.opening < len(opening) and self.costs.ready and not self._promising(request):
-            self.opening = len(opening)  # no length that is still unmeasured could be faster
-        is_opening = self.opening < len(opening) or not self.costs.ready
-        chosen = self._opening_length(request, opening) if is_opening else self._best_length(request)
+        # 4. opening: lengths are measured in turn; after them, the best length is taken
+        lengths = request.opening(self.settings)
+        if self.opened < len(lengths) and self.costs.ready and not self._promising(request):
+            self.opened = len(lengths)  # no length that is still unmeasured could be faster
+        if self.opened < len(lengths) or not self.costs.ready:
+            chosen = self._opening_length(request, lengths)
+        else:
+            chosen = self._best_length(request)
         if request.settling and chosen not in (0, request.last):
             request.hold_rounds = request.settling + self.settings.hold
         return chosen
 
-    def _opening_length(self, request: BanditRequest, opening: tuple[int, ...]) -> int:
+    def _opening_length(self, request: BanditRequest, lengths: tuple[int, ...]) -> int:
         if request.fresh:
             if self._remaining(request) < self.settings.worth or self.now < self.next_look:
                 return 0
             # a request may end before its first look has taught anything, so the wait for the next look doubles
             self.looks += 1
             self.next_look = self.now + self.settings.first_wait * 2**self.looks
-        return request.within(opening[min(self.opening, len(opening) - 1)])
+        return request.within(lengths[min(self.opened, len(lengths) - 1)])
 
     def _best_length(self, request: BanditRequest) -> int:
         settings, price = self.settings, self.costs.table(request.levels)
@@ -165,8 +171,9 @@ class DraftLengthBandit:
         request.begun += 1
         self.spent += self.costs.paced(seconds)
         request.last, request.same = length, request.same + 1 if length == request.last else 0
-        opening = request.opening(self.settings)[self.opening :]
-        self.opening += bool(opening) and (length > 0 or opening[0] == 0) and not request.hold_rounds
+        unmeasured = request.opening(self.settings)[self.opened :]
+        if unmeasured and (length > 0 or unmeasured[0] == 0) and not request.hold_rounds:
+            self.opened += 1
         if length == 0:
             self.seen[0] = self.now
             request.skipped += 1

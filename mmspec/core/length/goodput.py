@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from threading import Lock
 from time import perf_counter
+from typing import NamedTuple
 
 from mmspec.core.drafting.pair_state import PairState
 from mmspec.core.drafting.request_shape import ON_CPU
@@ -113,6 +114,27 @@ class Goodput:
             ]
 
 
+class TargetTraits(NamedTuple):
+    """The facts of a target that a controller reads. Targets of users may leave any of them out."""
+
+    total: int | None  # values of a request that is generated whole, in windows; None for texts
+    most: int | None  # values that a request may have
+    prompt: int  # tokens, 1 where embeddings alone have no ids
+    greedy: bool
+    copies: int  # rows that share a prompt
+
+    @classmethod
+    def of(cls, target: object) -> TargetTraits:
+        total, prompt = getattr(target, "total", None), getattr(target, "prompt", None)
+        return cls(
+            total,
+            getattr(target, "most", None) if total is None else total,
+            1 if prompt is None else max(prompt.shape[1], 1),
+            bool(getattr(target, "greedy", True)),
+            getattr(target, "copies", 1),
+        )
+
+
 class GoodputState:
     """The state of one request; `standing`: the values of rows before the draft, None where all rows count, not the
     slowest alone."""
@@ -120,24 +142,25 @@ class GoodputState:
     features: Features | None = None
 
     def __init__(self, control: Goodput, inner: DraftState, target: Target):
-        self.control = control
-        self.inner, self.clock, self.lock = inner, control.clock, control.lock
-        self.started, self.length, self.standing = None, 0, None
-        total, prompt = getattr(target, "total", None), getattr(target, "prompt", None)
-        self.most = getattr(target, "most", None) if total is None else total
+        self.control, self.inner = control, inner
+        self.clock, self.lock = control.clock, control.lock
+        self.started, self.length = None, 0
+        self.standing = None
+        own = TargetTraits.of(target)
+        self.most = own.most
         self.traits = traits = DraftLengthTraits.of(inner)
+        is_whole = own.total is not None
         self.request = BanditRequest(
             traits.deepest,
-            1 if prompt is None else max(prompt.shape[1], 1),  # embeddings alone have no ids
+            own.prompt,
             traits.lengths,
             traits.settling,
-            whole=total is not None,
-            together=total is not None and target.batch > 1,
+            whole=is_whole,
+            together=is_whole and target.batch > 1,
         )
         # a drafter without `open_without_prefill` has read its prompt by now
-        greedy, branches = bool(getattr(target, "greedy", True)), getattr(target, "copies", 1)
         with self.lock:
-            self.bandit = control.bandit(target.batch, greedy, branches, traits.settling)
+            self.bandit = control.bandit(target.batch, own.greedy, own.copies, traits.settling)
             self.bandit.lengths.append(self.request.emitted)
 
     @property

@@ -164,6 +164,7 @@ class DecodingRun(NotCopied):
 
     def _step(self) -> bool:
         stats, target, started = self.stats, self.target, perf_counter()
+        # 1. propose and score; the first round is the prefill, which scores the root alone
         if self.state is None:
             with stats.time("prefill"):
                 draft, evidence = target.prefill()
@@ -174,17 +175,19 @@ class DecodingRun(NotCopied):
             drafted = perf_counter()
             with stats.time("target"):
                 evidence = target.score(draft)
+        # 2. verify and commit
         with stats.time("verify"):
             verdict = self.verify(draft, evidence)
             accepted = target.commit(draft, evidence, verdict)
         # the first pass after a prompt is slower than later passes
         if (costs := getattr(target, "pass_costs", None)) is not None and len(stats.accepted) > 1:
             costs.add(target.scored, perf_counter() - drafted)
+        # 3. the drafter observes, unless nothing follows
         if not target.done or self.lasts:
             with stats.time("draft"), self.small_products:
                 self.state.observe(target, draft, evidence, verdict)
         self.keys.round += 1
-        # a regenerating target runs a forward pass for rejected rows only
+        # 4. count: a regenerating target runs a forward pass for rejected rows only
         worked = [a is not None and not (a and verdict.kind == "regenerate") for a in accepted]
         stats.target_passes += verdict.kind != "regenerate" or any(worked)
         stats.drafter_passes = self.state.passes

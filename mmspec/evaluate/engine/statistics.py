@@ -65,10 +65,11 @@ def interval(
     replacement. `figure` takes values [N] or [N, K]; resamples for which it is NaN are left out."""
     if len(groups) < 2:
         return None
-    values, drawn = [np.asarray(group, dtype=float) for group in groups], np.random.default_rng(seed)
-    figures = []
+    values = [np.asarray(group, dtype=float) for group in groups]
+    drawn = np.random.default_rng(seed)
+    resampled = []
     for _ in range(resamples):
         picked = drawn.integers(len(values), size=len(values))
-        figures.append(figure(np.concatenate([values[index] for index in picked])))
-    known = [figure for figure in figures if figure == figure]
+        resampled.append(figure(np.concatenate([values[index] for index in picked])))
+    known = [value for value in resampled if not np.isnan(value)]
     return [round(float(end), 4) for end in np.percentile(known, LEVELS)] if known else None

@@ -169,26 +169,29 @@ class Traversal(SiblingRule):
 
 def _weigh(laws: Laws, tree: Tree, fans: Sequence[SiblingTable], order: str, replacement: bool) -> Weights:
     """Recursive rejection has a table of all parents at weight 1, traversal a table per depth."""
-    live, columns, p_rows, q_rows = laws.live, tree.nodes, laws.p, laws.q
-    if on_kernels(laws.child_p) and tree.nodes > 1:
-        nodes, post = rejection_order(tree, order == "post"), order == "post"
-        state = reject_tree(
-            p_rows, q_rows, laws.row, laws.child_p, laws.child_q, laws.token, nodes, live, post, replacement
+    live, columns, is_post = laws.live, tree.nodes, order == "post"
+    p_rows, q_rows = laws.p, laws.q
+    if on_kernels(laws.child_p) and tree.nodes > 1:  # one kernel for the whole tree
+        nodes = rejection_order(tree, is_post)
+        weight, alpha, beta = reject_tree(
+            p_rows, q_rows, laws.row, laws.child_p, laws.child_q, laws.token, nodes, live, is_post, replacement
         )
-        return Weights(keep_live(state[0], live), order, p_rows, q_rows, state[1], state[2])
+        return Weights(keep_live(weight, live), order, p_rows, q_rows, alpha, beta)
     laws = laws.lumped
     if not tree.static:
         # the last column stands for missing children
         live = pad(torch.ones_like(laws.token, dtype=torch.bool) if live is None else live, (0, 1))
         columns += 1
+    # 1. a leaf has weight 1 and the residual A p - B q with A = 1, B = 0
     state = laws.child_p.new_ones(3, len(laws.token), columns)  # per node the weight, A and B
     state[2] = 0
     if tree.nodes > 1:
+        # 2. the children of each table are tested in turn; their rejections change the parent's state
         values = _at_children(laws, tree, live, replacement)
         for fan in fans:
             drawn = None if live is None else [gather_children(live, child) for child in fan.child]
             p, q = laws.p.index_select(1, fan.node), laws.q.index_select(1, laws.row[fan.node])
-            start = state[0].index_select(1, fan.node) if order == "post" else state.new_ones(p.shape[:2])
+            start = state[0].index_select(1, fan.node) if is_post else state.new_ones(p.shape[:2])
             accepted, after = reject_siblings(
                 p, q, start, [gather_children(values, child) for child in fan.child], drawn
             )
@@ -196,7 +199,7 @@ def _weigh(laws: Laws, tree: Tree, fans: Sequence[SiblingTable], order: str, rep
                 scatter_children(state[0], child, weight)
             if not tree.static:  # the table lists all nodes, even those without children at this depth
                 after = torch.where(torch.stack(drawn).any(0), after, state[..., :-1])
-            first = 0 if order == "post" else 1
+            first = 0 if is_post else 1  # only traversal changes the weight of a parent
             state[first:].index_copy_(2, fan.node, after[first:])
     weight, alpha, beta = state[..., : tree.nodes].unbind()
     return Weights(keep_live(weight, laws.live), order, p_rows, q_rows, alpha, beta)
@@ -204,16 +207,19 @@ def _weigh(laws: Laws, tree: Tree, fans: Sequence[SiblingTable], order: str, rep
 
 def _weigh_by_depth(laws: Laws, tree: Tree) -> Weights:
     """Do as `_weigh` for traversal of a static tree, with gathers shared and the final chain in a single step."""
-    layout, live, p_rows, q_rows = tree_layout(tree), laws.live, laws.p, laws.q
+    layout, live = tree_layout(tree), laws.live
+    p_rows, q_rows = laws.p, laws.q
     laws = laws.lumped
+    # 1. all rows that any depth reads, gathered at once
     p, q = laws.p.index_select(1, layout.parent), laws.q.index_select(1, laws.row[layout.parent])
     values = _at_children(laws, tree, live, False).index_select(2, layout.child)
     drawn = None if live is None else live.index_select(1, layout.child)
+    # 2. depth by depth: the weights of the parents, then the tests of their children rank by rank
     weight, after = [laws.child_p.new_ones(len(laws.token), 1)], []
     for step in layout.steps:
-        here = slice(step.first, step.first + step.count)
+        here = slice(step.first, step.first + step.count)  # the parents of this depth
         begun = weight[-1] if step.start is None else weight[-1].index_select(1, step.start)
-        cut = [slice(start, start + count) for start, count in step.ranks]
+        cut = [slice(start, start + count) for start, count in step.ranks]  # their children of each rank
         valid = None if drawn is None else [drawn[:, span] for span in cut]
         if step.chain:
             accepted, state = reject_chain(p[:, here], q[:, here], begun, values[:, :, cut[0]], valid and valid[0])
@@ -222,8 +228,9 @@ def _weigh_by_depth(laws: Laws, tree: Tree) -> Weights:
             accepted = ranked[0] if len(ranked) == 1 else torch.cat(ranked, 1)
         weight.append(accepted)
         after.append(state)
+    # 3. back to the order of the nodes; leaves keep A = 1, B = 0
     weight = torch.cat(weight, 1).index_select(1, layout.place)
-    state = torch.stack((weight, torch.ones_like(weight), torch.zeros_like(weight)))  # the state of leaves
+    state = torch.stack((weight, torch.ones_like(weight), torch.zeros_like(weight)))
     state.index_copy_(2, layout.parent, torch.cat(after, 2))
     threshold, alpha, beta = state.unbind()
     return Weights(keep_live(threshold, live), "post", p_rows, q_rows, alpha, beta)
