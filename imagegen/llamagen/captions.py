@@ -135,7 +135,7 @@ def write_captions(captions: object, folder: Path) -> dict[str, Any]:
         with writing(folder / name):
             part.save_pretrained(folder / name)
     return {
-        "text_encoder": ["transformers", "T5EncoderModel"],
+        "text_encoder": ["transformers", type(captions.encoder).__name__],
         "tokenizer": ["transformers", "AutoTokenizer"],
         "clean_captions": captions.cleaned,
     }
@@ -152,4 +152,7 @@ def read_encoder(folder: Path) -> nn.Module:
 def read_tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
-    return load_part(AutoTokenizer, folder)
+    tokenizer = load_part(AutoTokenizer, folder)
+    if tokenizer.pad_token is None:  # which token pads is of no effect behind a mask
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(0)
+    return tokenizer

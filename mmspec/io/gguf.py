@@ -85,6 +85,8 @@ def read_gguf(path: Path) -> GgufFile:
         raise ValueError(f"{path}: expected a GGUF file, got a file that does not begin with GGUF; check the file")
     try:
         reader = _bounded_reader()(path)
+        if reader.endianess != need_gguf().GGUFEndian.LITTLE:
+            raise ValueError("numbers with the most significant byte first")
         metadata = {name: field.contents() for name, field in reader.fields.items() if not name.startswith("GGUF.")}
         tensors = tuple(_row(tensor) for tensor in reader.tensors)
     except (ValueError, KeyError, IndexError, TypeError, OverflowError, RecursionError) as error:
@@ -117,6 +119,11 @@ def _bounded_reader() -> type:
                     raise ValueError("a metadata list of lists")
                 scalar = self.gguf_scalar_to_np.get(kind, np.uint64)  # a text begins with its length
                 self._need(orig_offs + 12, count * np.dtype(scalar).itemsize)
+                if kind in self.gguf_scalar_to_np:  # at once, where the library reads each number alone
+                    parts = [self._get(orig_offs, np.uint32), self._get(orig_offs + 4, np.uint64)]
+                    parts.append(self._get(orig_offs + 12, scalar, count))
+                    types = [gguf.GGUFValueType.ARRAY, gguf.GGUFValueType(kind)]
+                    return sum(int(part.nbytes) for part in parts), parts, [2], types
             return super()._get_field_parts(orig_offs, raw_type)
 
     return BoundedReader

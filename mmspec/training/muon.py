@@ -25,12 +25,8 @@ class Muon(torch.optim.AdamW):
         gain: float,
         betas: tuple[float, float],
     ) -> None:
-        hidden = {"params": list(matrices), "weight_decay": weight_decay}
+        hidden = {"params": list(matrices), "gain": gain, "weight_decay": weight_decay}
         super().__init__([hidden, *groups], lr=lr, betas=betas, fused=True)
-        self.gain = gain
-        self.muon = torch.optim.Muon(
-            hidden["params"], lr=lr * gain, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"
-        )
 
     @property
     def matrices(self) -> int:
@@ -41,10 +37,12 @@ class Muon(torch.optim.AdamW):
     def step(self, closure: None = None) -> None:
         """Update every parameter that has a gradient. Gradients of matrices are then cleared, so that AdamW skips them."""
         hidden = self.param_groups[0]
-        self.muon.state = self.state  # saved and loaded with the states of AdamW
-        self.muon.param_groups[0]["lr"] = hidden["lr"] * self.gain
-        self.muon.step()
-        for matrix in hidden["params"]:
+        if moved := [matrix for matrix in hidden["params"] if matrix.grad is not None]:
+            lr, decay = hidden["lr"] * hidden["gain"], hidden["weight_decay"]
+            muon = torch.optim.Muon(moved, lr=lr, weight_decay=decay, adjust_lr_fn="match_rms_adamw")
+            muon.state = self.state  # saved and loaded with the states of AdamW
+            muon.step()
+        for matrix in moved:
             matrix.grad = None
             self.state[matrix].setdefault("step", torch.zeros(()))  # AdamW reads the step of every loaded state
         super().step(closure)

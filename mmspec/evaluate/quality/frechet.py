@@ -17,7 +17,8 @@ def frechet(a: Features, b: Features) -> float:
     Trained by a Two Time-Scale Update Rule Converge to a Local Nash Equilibrium"). It falls with N even between samples
     of the same distribution."""
     a, b = checked_sets(a, b)
-    return float(updated("fid", "FrechetInceptionDistance", a, b, normalize=True).compute())
+    # rounding can make the distance of equal sets negative
+    return max(float(updated("fid", "FrechetInceptionDistance", a, b, normalize=True).compute()), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,10 @@ def distances(
         frechets.append(to_halves)
         owns.append(own)
     value, own = _pair(sets)
-    ratios = np.array(frechets) / np.array(owns)
-    return Distances(value, own, value / own, _around(value, np.array(frechets)), _around(value / own, ratios))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.array(frechets) / np.array(owns)
+    ratio = value / own if own else np.nan
+    return Distances(value, own, ratio, _around(value, np.array(frechets)), _around(ratio, ratios))
 
 
 def frechet_interval(a: Features, b: Features, resamples: int = RESAMPLES, seed: int = 0) -> tuple[float, float]:

@@ -87,4 +87,4 @@ def inception_score(probabilities: np.ndarray, splits: int = SPLITS) -> tuple[fl
     built = metric("inception", "InceptionScore", rows.shape[1], splits=splits)
     built.update(torch.from_numpy(np.log(rows.clip(_LEAST))))
     mean, deviation = computed(built)
-    return mean, deviation if splits > 1 else 0.0
+    return mean, deviation if min(splits, len(rows)) > 1 else 0.0

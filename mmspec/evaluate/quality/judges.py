@@ -62,7 +62,8 @@ class Judges:
         """Return the feature extractor; None in a domain of texts."""
         if self.shows == "text":
             return None
-        need_torchmetrics()  # before anything is drawn
+        if self.shows == "picture":
+            need_torchmetrics()  # before anything is drawn
         return extractor_of(self._plan.extractor)
 
     @cached_property

@@ -32,6 +32,14 @@ def need_torchmetrics() -> None:
         raise ValueError('quality: expected torchmetrics, got none; pip install "mmspec[eval]"') from error
 
 
+def has_torchmetrics() -> bool:
+    try:
+        need_torchmetrics()
+    except ValueError:
+        return False
+    return True
+
+
 def metric(module: str, name: str, width: int, **how: Any) -> Any:
     """Return a metric of torchmetrics.image for features of a width."""
     need_torchmetrics()

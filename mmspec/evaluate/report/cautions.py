@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from mmspec.evaluate.engine.rows import timed_row
 from mmspec.evaluate.engine.shards import Records
 from mmspec.evaluate.engine.suite import Method
+from mmspec.evaluate.quality.metrics import has_torchmetrics
 from mmspec.evaluate.report.rows import Table, cell_title, judge_of, judge_row, real_features, results, tables
 
 ZOO = "zoo CLIP"
@@ -23,7 +24,12 @@ def cautions(records: Records) -> list[str]:
         for table in grouped
         for caution in check(records, table)
     ]
-    return list(dict.fromkeys([*of_tables, *_disturbed(records), *_labels(records)]))
+    return list(dict.fromkeys([*of_tables, *_disturbed(records), *_labels(records), *_without_distances(records)]))
+
+
+def _without_distances(records: Records) -> Iterator[str]:
+    if any(score.get("features") is not None for score in records.scores.values()) and not has_torchmetrics():
+        yield 'distances between pictures are left out: they need torchmetrics, pip install "mmspec[eval]"'
 
 
 def _listed(counts: set[int]) -> str:

@@ -16,6 +16,7 @@ from mmspec.evaluate.engine.runs import Attempt, Failure
 from mmspec.evaluate.engine.shards import Records
 from mmspec.evaluate.engine.statistics import interval, middle, paired_ratios, spread
 from mmspec.evaluate.engine.suite import Method
+from mmspec.evaluate.quality.metrics import has_torchmetrics
 from mmspec.evaluate.report.measures import distances, features, figures, quality_fields
 
 Results = dict[str, list[list[Attempt]]]
@@ -168,7 +169,7 @@ def _quality(records: Records, table: Table, samples: Sequence[dict]) -> dict[st
     values = figures(entries)
     flat = [entry for group in entries.values() for entry in group]
     drawn = features(flat)
-    if drawn is not None:
+    if drawn is not None and has_torchmetrics():  # else a caution names the extra
         values |= distances(drawn, real_features(records, table.shared["model"], by), features(flat, "probabilities"))
     return quality_fields(values)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -87,6 +89,25 @@ def test_a_resumed_run_matches_an_uninterrupted_run(tmp_path) -> None:
     cut, loss_of = _problem()
     train(cut, loss_of, plan, tmp_path / "cut", "t")
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), cut.parameters(), strict=True))
+
+
+def test_a_matrix_without_a_gradient_and_a_copied_optimizer_go_on(tmp_path) -> None:
+    def made() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.ModuleDict({"used": nn.Linear(4, 4, bias=False), "idle": nn.Linear(4, 4, bias=False)})
+
+    module = made()
+    plan = TrainingPlan(steps=2, lr=LR, warmup=1, muon=GAIN)
+    train(module, lambda step: (module["used"].weight.square().sum(), {}), plan, tmp_path, "t")
+    plan = TrainingPlan(steps=4, lr=LR, warmup=1, muon=GAIN)
+    module = made()
+    train(module, lambda step: (module["used"].weight.square().sum(), {}), plan, tmp_path, "t")
+    assert torch.equal(module["idle"].weight, made()["idle"].weight)
+    optimizer = copy.deepcopy(Schedule(4, LR, muon=GAIN).optimizer(module))
+    (matrix, *_) = optimizer.param_groups[0]["params"]
+    before, matrix.grad = matrix.detach().clone(), torch.ones(4, 4)
+    optimizer.step()
+    assert not torch.equal(before, matrix)
 
 
 @pytest.mark.parametrize("before, now", ((0.0, GAIN), (GAIN, 0.0)))
