@@ -70,7 +70,7 @@ class Parts:
     placeholders: tuple[int, ...]  # ids of visual features in a prompt; a drafter must never propose them
     tokens_per_image: int | None = None  # placeholders of every picture; None if it varies
     trusted: bool = True  # whether the test suite checks this class with this decoder; others are tried first
-    code: tuple[str, ...] = ()  # users' code on modules of text passes, see `core.user_code`; tried first
+    code: tuple[str, ...] = ()  # users' code on modules of text passes, see `mmspec.core.round.user_code`; tried first
     last_only: bool = True  # whether the forward can return the last logits alone
     own: bool = True  # whether the decoder is of transformers, whose windows equal those of its masks
     mixers: tuple[Mixer, ...] = ()  # the layers with states

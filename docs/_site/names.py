@@ -128,7 +128,7 @@ def docstring(home: Home) -> str | None:
     node, body = node_of(home), tree_of(home.module).body
     if isinstance(node, ast.ClassDef | ast.FunctionDef):
         return ast.get_docstring(node)
-    after = next((two for statement, two in pairwise(body) if statement is node), None)
+    after = next((following for statement, following in pairwise(body) if statement is node), None)
     value = after.value if isinstance(after, ast.Expr) else None
     return value.value if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
 

@@ -126,7 +126,8 @@ class JacobiState:
     """The window of a request: `observe` moves it to the new root without a draw, `propose` draws its values. Its
     length may change as long as only emitted values decide it; left-out positions then count as never scored."""
 
-    passes, settling = 0, 3  # rounds until a window of another length has scored its positions
+    passes = 0  # the drafter runs no model of its own
+    settling = 3  # rounds until a window of another length has scored its positions
 
     def __init__(self, settings: SJD, target: ImageTarget):
         self.settings, self.deepest = settings, settings.window - 1

@@ -149,7 +149,8 @@ class Transformer(nn.Module):
         self, condition: Tensor, tokens: Tensor, mask: Tensor | None = None, drop: Tensor | None = None
     ) -> Tensor:
         """Return float32 [B, T, vocab_size], the predictions of all tokens int64 [B, T] in a causal pass. `mask` bool
-        [B, P] is True at real caption tokens, also of a dropped row, as in generation."""
+        [B, P] is True at real caption tokens, also of a dropped row, as in generation; `drop` bool [B] as in
+        `condition`."""
         x = torch.cat([self.condition(condition, drop), self.embed(tokens[:, :-1])], 1)
         length, prefix = x.shape[1], self.config.cls_token_num
         bias = None if mask is None else prefix_bias(mask, length, x.dtype)

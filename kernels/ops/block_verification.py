@@ -105,8 +105,8 @@ def excess_mass(weight: Tensor, gap: Tensor) -> Tensor:
 
 def excess_draw(weight: Tensor, gap: Tensor, uniform: Tensor) -> Tensor:
     """Return the coordinate along the line of a draw from the normalised [P p - q]+; arguments float64 [...], P in [0,
-    1]. The distribution function is inverted by bisection up to rounding. Other coordinates are those of p. Without
-    meaning where the mass is 0."""
+    1]. The distribution function is inverted by bisection up to rounding. Other coordinates are those of p. The result
+    is finite but without meaning where the mass is 0."""
     low = _crossing(weight, gap).clamp(-1e6, 1e6)
     high = low.clamp_min(0) + _TAIL
     tail = (1 - uniform) * excess_mass(weight, gap)

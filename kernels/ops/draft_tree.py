@@ -51,10 +51,10 @@ def select_path(
     descend: bool,
 ) -> Tensor:
     """Return the accepted node of each row, int64 [B]; the root (node 0) if nothing else passes. Node i passes when
-    uniform < threshold, both float [B, N]. Parents and ranks are int64 [R, N], R in {1, B}; `ancestor` is bool [R, N,
-    N], own column included; `valid` is bool [B, N]. With `descend` it walks down, each time to the first passing
-    sibling (token-wise and recursive rules). Otherwise it takes the first passing node in post-order (block and
-    traversal verification)."""
+    uniform < threshold, both float [B, N], so a threshold of 0 never passes. Parents and ranks are int64 [R, N], R in
+    {1, B}; `ancestor` is bool [R, N, N], own column included; `valid` is bool [B, N]. With `descend` it walks down,
+    each time to the first passing sibling (token-wise and recursive rules). Otherwise it takes the first passing node
+    in post-order (block and traversal verification)."""
     expect("threshold", threshold, WIDE, None, None)
     batch, nodes = threshold.shape
     expect("uniform", uniform, WIDE, batch, nodes)
@@ -127,9 +127,10 @@ def _below_root(valid: Tensor) -> Tensor:
 
 
 def move_slots(keys: Tensor, values: Tensor, length: Tensor, source: Tensor) -> None:
-    """Copy slot length[b] + source[b, r] to slot length[b] + r for every r, layer and head, in place. Keys and values
-    are [layers, rows, heads, slots, dim]; `source` int64 [rows, W] is ascending along a path and r where nothing moves.
-    It is never below r, so each slot is read before it is written."""
+    """Copy slot length[b] + source[b, r] to slot length[b] + r for every r, layer and head, in place; rows whose path
+    is 0, 1, 2, ... stay untouched. Keys and values are [layers, rows, heads, slots, dim], `length` int64 [rows];
+    `source` int64 [rows, W] is ascending along a path and r where nothing moves. It is never below r, so each slot is
+    read before it is written."""
     expect("keys", keys, frozenset({keys.dtype}), None, len(length), None, None, None)
     expect("values", values, frozenset({keys.dtype}), *keys.shape[:4], None)
     expect("length", length, INDEX, None)

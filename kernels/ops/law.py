@@ -54,6 +54,7 @@ def ratio_of(p: Tensor, q: Tensor) -> Tensor:
 
 
 def law_of(scores: Tensor) -> Tensor:
+    """Return the softmax over the last axis, in float64 for float64 scores and float32 otherwise."""
     return torch.softmax(scores, -1, dtype=wide(scores.dtype))
 
 

@@ -47,9 +47,10 @@ def borrowing_thresholds(
     live: Tensor | None,
 ) -> Tensor:
     """Return min(1, (p(x) + C) / q(x)) of the nodes of a chain, float [B, N]; C is the borrowed mass of each node's
-    code x. p is [B, N, V], q [B, M, V], None where it is treated as 1; row int64 [N] is q's for the node behind each
-    node. The budget is a constant plus a factor of p(x). Nodes that borrow nothing keep the threshold in `exact` [B,
-    N]. The root and nodes that do not count in `live` have 0."""
+    code x, in `token` int64 [B, N]. p is [B, N, V], q [B, M, V], None where it is treated as 1; row int64 [N] is q's
+    for the node behind each node. `table` int64 [K, k], K <= V, holds each code's neighbours, the nearest first. The
+    budget is a constant plus a factor of p(x). Nodes that borrow nothing keep the threshold in `exact` [B, N]. The root
+    and nodes that do not count in `live` bool [B, N], None for all, have 0."""
     expect("token", token, INDEX, *p.shape[:2])
     expect("exact", exact, WIDE, *p.shape[:2])
     expect("row", row, INDEX, p.shape[1])

@@ -82,13 +82,15 @@ class ReducedLaw:
         return torch.cat((own, rest[..., None]), -1)
 
     def _ids_of(self, row: Tensor) -> Tensor:
+        """Return the tokens int64 [B, N, k] of rows int64 [N] or [R, N]."""
         if row.dim() == 1 or len(row) == 1:
             return self.ids.index_select(1, row.flatten())
         return self.ids.gather(1, row[..., None].expand(-1, -1, self.ids.shape[-1]))
 
 
 def spread_scores(scores: Tensor, ids: Tensor, vocab: int) -> Tensor:
-    """Spread scores [B, M, k] of the tokens `ids`, as in `ReducedLaw`, over the vocabulary; -Inf elsewhere."""
+    """Spread scores [B, M, k] of the tokens `ids`, int64 [k] or [B, M, k] as in `ReducedLaw`, over the vocabulary: [B,
+    M, V] with -Inf elsewhere."""
     spread = scores.new_full((*scores.shape[:-1], vocab), -torch.inf)
     if ids.dim() == 1:
         return spread.index_copy_(-1, ids, scores)

@@ -90,8 +90,8 @@ def check_ranks(name: str, ranks: Sequence[Tensor], dtypes: frozenset[torch.dtyp
 
 def reject_chain(p: Tensor, q: Tensor, weight: Tensor, child: Tensor, drawn: Tensor | None) -> tuple[Tensor, Tensor]:
     """Do the same as `reject_siblings` along a chain, bit for bit: operations as wide as the vocabulary run once for
-    all nodes. p and q are dense [B, M, V], weight [B, 1] of the first node, child [4, B, M], drawn bool [B, M]; return
-    [B, M] and [3, B, M]."""
+    all nodes. Where kernels run, calls per node are used. p and q are dense [B, M, V], weight [B, 1] of the first node,
+    child [4, B, M], drawn bool [B, M]. Return the children's weights [B, M]; and a, A and B of the nodes, [3, B, M]."""
     check_laws(p, q)
     expect("weight", weight, WIDE, p.shape[0], 1)
     expect("child", child, WIDE, 4, *p.shape[:2])
@@ -127,8 +127,10 @@ def reject_tree(
 ) -> Tensor:
     """Reject the children of every node of a tree, where kernels run, as `reject_siblings` does. With `post` the root
     is first, a parent starts at its own weight, and its first scalar replaces this weight; otherwise all are at weight
-    1. Arguments as in `block_thresholds`; `replacement`: siblings were drawn with it. Return float [3, B, N]: the
-    weight of every node, A and B; 1 and 0 where a node has no children."""
+    1. p [B, N, V] is behind each node; `row` int64 [N] is that of q [B, M, V] for a node's children. `child_p` and
+    `child_q` [B, N] are p and q of each node's own token, int64 [B, N]. `live` bool [B, N] marks the nodes that count,
+    None for all; `replacement`: siblings were drawn with it. Return float [3, B, N]: the weight of every node, A and B;
+    1 and 0 where a node has no children."""
     check_laws(p, q)
     expect("child_p", child_p, WIDE, *p.shape[:2])
     expect("child_q", child_q, WIDE, *p.shape[:2])

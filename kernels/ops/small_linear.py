@@ -59,11 +59,11 @@ _pinned: ContextVar[str | None] = ContextVar("pinned", default=None)
 def small_linear(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, *, form: str | None = None, alike: Sequence[Tensor] = ()
 ) -> Tensor:
-    """Return x W^T + bias like `F.linear`, in the fastest form; contiguous. `form` None is the pinned form, or else the
-    measured form. A single row, more than `MOST_ROWS` rows, other devices than a CPU, gradients, autocast, torch
-    function modes, compiled and traced code, and weights that are no plain dense tensors keep `F.linear`. `alike` are
-    weights of the same shape on which forms are measured: a weight that is used again at once is still in the
-    processor's cache."""
+    """Return x W^T + bias like `F.linear`, in the fastest form; contiguous. x is [..., K], the weight [N, K] of the
+    same dtype. `form` None is the pinned form, or else the measured form. A single row, more than `MOST_ROWS` rows,
+    other devices than a CPU, gradients, autocast, torch function modes, compiled and traced code, and weights that are
+    no plain dense tensors keep `F.linear`. `alike` are weights of the same shape on which forms are measured: a weight
+    that is used again at once is still in the processor's cache."""
     rows = x.numel() // (x.shape[-1] or 1)
     if not 2 <= rows <= MOST_ROWS or not _is_plain(x, weight) or not in_eager_inference():
         return F.linear(x, weight, bias)

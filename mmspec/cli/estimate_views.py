@@ -47,7 +47,7 @@ def show_table(table: EstimateTable) -> None:
         rows,
         heads[1:],
     )
-    batches = [(batch, *_line(batch_row, "")) for batch, batch_row in table.batches]
+    batches = [(batch, *_line(estimate, "")) for batch, estimate in table.batches]
     print_table("the fastest draft of every batch", ("batch", *heads), batches, heads[1:])
     schedules = [
         (schedule.schedule, schedule.devices, f"{schedule.speedup:.2f}", schedule.note) for schedule in table.schedules
@@ -80,9 +80,11 @@ def estimate_panels(table: EstimateTable) -> list[Panel]:
 
     panels = []
     groups = {
-        "levels of a chain": [(length.length, length.speedup) for length in table.lengths],
-        f"nodes of a tree of {table.chosen.length} levels": [(tree.nodes, tree.speedup) for tree in table.trees],
-        "batch": [(batch, batch_row.speedup) for batch, batch_row in table.batches],
+        "levels of a chain": [(candidate.length, candidate.speedup) for candidate in table.lengths],
+        f"nodes of a tree of {table.chosen.length} levels": [
+            (candidate.nodes, candidate.speedup) for candidate in table.trees
+        ],
+        "batch": [(batch, estimate.speedup) for batch, estimate in table.batches],
     }
     for axis, points in groups.items():
         if points:

@@ -70,7 +70,8 @@ def own_prompts_of(data: str) -> int:
 
 
 def data_of(data: str, texts: Path | None, held_out: int, seed: int) -> TrainingData:
-    """Return the examples of the zoo or of a file, and of `texts`, without images; the seed chooses the held-out."""
+    """Return the examples of the zoo or of the file `data`, with those without images from the file `texts` (None for
+    none). `seed` chooses which `held_out` examples are kept from training."""
     from mmspec.vlm.training.data import TrainingData
     from mmspec.vlm.training.data import load_training_data as read
 

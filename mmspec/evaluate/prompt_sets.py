@@ -94,8 +94,7 @@ def imagenet(file: Path) -> Iterable[EvaluationPrompt]:
         )
     plain = [name.split(",")[0].replace("_", " ") for name in names]
     return [
-        EvaluationPrompt(f"class-{label}", (f"a photo of a {image_set}",), label=label)
-        for label, image_set in enumerate(plain)
+        EvaluationPrompt(f"class-{label}", (f"a photo of a {name}",), label=label) for label, name in enumerate(plain)
     ]
 
 

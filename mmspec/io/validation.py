@@ -121,8 +121,8 @@ def texts_of(name: str, value: object) -> list[str]:
 def number(
     name: str, value: object, least: float = -math.inf, most: float = math.inf, *, infinite: bool = False
 ) -> float:
-    """Return the value, an int or float, also of numpy, or a tensor with a single number, as a float. A truth value, a
-    text, NaN, and infinities without `infinite`, are refused."""
+    """Return the value, an int or float, also of numpy, or a tensor with a single number, as a float from `least` to
+    `most`, both included. A truth value, a text, NaN, and infinities without `infinite`, are refused."""
     own = plain(value)
     is_number = isinstance(own, Real) or (hasattr(own, "numel") and own.numel() == 1)
     try:

@@ -28,8 +28,8 @@ def train_steps(
     backward: Callable[[Tensor], object] = Tensor.backward,
     measure: Callable[[int], Mapping[str, float]] = lambda step: {},
     shared_signal: Callable[[int], int] = lambda signal: signal,
-    on_step: Callable[[int, dict[str, float]], object] = lambda step,  # after every step with its number, from 1
-    figures: None,
+    # after every step with its number, from 1
+    on_step: Callable[[int, dict[str, float]], object] = lambda step, figures: None,
 ) -> dict[str, float]:
     """Minimise a loss over the steps from `first` to the end of the schedule; return the last value of every figure in
     the log. On SIGINT or SIGTERM the running step is finished, its state is saved, and `Stopped` is raised."""

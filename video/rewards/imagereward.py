@@ -218,8 +218,9 @@ class ImageReward(nn.Module):
 
     @torch.no_grad()
     def forward(self, pixel_values: Tensor, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Return scores float32 [N], with mean 0 and deviation 1 over the training data; inputs as in the two methods
-        above. The mask [N, T] is 1 for tokens."""
+        """Return scores float32 [N], with mean 0 and deviation 1 over the training data. Pixels are as in
+        `image_embeds`, token ids as in `text_hidden`. The mask [N, T] is 1 for tokens, 0 for padding; None without
+        padding."""
         first = self.text_hidden(self.image_embeds(pixel_values), input_ids, attention_mask)[:, 0]
         raw = self.head(first.to(self.head.weight.dtype)).flatten().float()
         return (raw - MEAN) / SPREAD

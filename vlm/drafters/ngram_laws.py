@@ -82,7 +82,7 @@ class NgramLawState:
 
     def __init__(self, table: LawTable | None, sizes: tuple[int, int, int], target: TextTarget):
         own = [LawTable(*sizes) if table is None else table for _ in range(target.batch)]
-        self.laws = [entry.part(target) for entry in own]
+        self.laws = [table.part(target) for table in own]
         self.barred = frozenset(target.parts.placeholders)
         self.reach = sizes[0]
         seen = [slice(None)] * target.batch if target.padding is None else ~target.padding

@@ -43,7 +43,8 @@ class ReferenceRun:
 def prove_processors(
     processors: Sequence[Processor], known: Sequence[Processor], prompt: Tensor, vocab: int
 ) -> ForkedProcessors:
-    """Return copies before their first call that support drafts; those in `known` need no proof. `prompt` int64 [B, P]."""
+    """Return copies of `processors` before their first call that support drafts; none of `processors` is called. Those
+    in `known` need no proof. `prompt` is int64 [B, P]."""
     own = [processor for processor in processors if not any(processor is other for other in known)]
     models = ModelAttributes(own)
     try:

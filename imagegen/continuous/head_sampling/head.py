@@ -113,9 +113,10 @@ class CleanPrediction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CleanTokenDrafter:
-    """Stores the predicted clean token, for heads with the mean pull[t] x_t + push[t] x_0 (float [T]), as DDPM's. In
-    the time of stochastic localization that is the drift, whose increments are exchangeable ("Diffusion Models are
-    Secretly Exchangeable: Parallelizing DDPMs via Autospeculation")."""
+    """Stores the predicted clean token, for heads with the mean pull[t] x_t + push[t] x_0 (float [T]), as DDPM's. Where
+    the log scale has two bounds, the position between them is stored too. In the time of stochastic localization the
+    clean token is the drift, whose increments are exchangeable ("Diffusion Models are Secretly Exchangeable:
+    Parallelizing DDPMs via Autospeculation")."""
 
     pull: Tensor
     push: Tensor

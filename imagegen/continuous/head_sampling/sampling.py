@@ -113,7 +113,7 @@ class HeadSampling:
         return self.annealing is None
 
     def check(self, temperature: float) -> None:
-        """Check that there is noise to speculate on: without it a step has no distribution."""
+        """Refuse a window above 1 at temperature 0: without noise a step has no distribution to speculate on."""
         if self.window > 1 and not temperature > 0:
             raise ValueError(
                 f"temperature: expected a number above 0 to speculate over head time, got {temperature}; use a "

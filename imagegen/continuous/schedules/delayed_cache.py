@@ -61,7 +61,8 @@ class DelayedCache:
         return number % self.every == 0
 
     def requests(self, mask: Tensor, wanted: Tensor | None) -> Tensor:
-        """Return bool [B, L], the tokens that a partial pass computes beside the newly decoded tokens."""
+        """Return bool [B, L], the tokens that a partial pass computes beside the newly decoded tokens. The pass draws
+        the positions `wanted`, int64 [B, N]: L for none, None for all."""
         return wanted_mask(wanted, mask) if self.greedy else mask
 
     def window(self, model: MaskedModel) -> FeatureCachedModel:

@@ -130,6 +130,7 @@ class FeatureCachedModel:
 
 
 def wanted_mask(wanted: Tensor | None, mask: Tensor) -> Tensor:
+    """Return bool [B, L], True at the positions `wanted`, int64 [B, N]: L for none, None for all."""
     if wanted is None:
         return torch.ones_like(mask)
     return mask.new_zeros(len(mask), mask.shape[1] + 1).scatter_(1, wanted, True)[:, :-1]

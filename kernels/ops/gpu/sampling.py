@@ -252,6 +252,7 @@ def mask_kernel(p_scores, s_row, p_floor, p_out, V: tl.constexpr, WIDE: tl.const
 
 
 def launch_mask(scores: Tensor, floor: Tensor) -> Tensor:
+    """Return scores [M, V] with -Inf below the floor [M] of their row."""
     rows, size = scores.shape
     out, tile = scores.new_empty(rows, size), tile_of(size)
     launch(

@@ -96,7 +96,9 @@ def _keep_best(
     shape: DynamicTree,
     unlikely: NodeFilter | None = None,
 ) -> Draft:
-    """Return the draft of the `nodes` best candidates of a pool [B, P]: parents precede children, -1 for the root's."""
+    """Return the draft of the `nodes` best candidates of a pool in which parents precede children. `pending` int64 [B]
+    is the root; scores float32, tokens and parents int64 are [B, P], parents by their index in the pool, -1 for the
+    root. With the filter `unlikely` a draft has no more nodes than the row with the most candidates."""
     nodes = min(shape.nodes, scores.shape[1])
     if unlikely is not None and scores.is_cpu:
         nodes = min(nodes, max(int(scores.isfinite().sum(1).max()), 1))

@@ -36,6 +36,7 @@ def kept_nodes(score: NodeFilter, chance: Tensor, scores: Tensor, depth: int, dr
 
 
 def show_chosen(score: NodeFilter | None, index: Tensor) -> None:
+    """Show the nodes of a draft, int64 [B, N], to a filter with a method `chose`."""
     chose = getattr(score, "chose", None)
     if chose is not None:
         chose(index)
@@ -148,7 +149,8 @@ def best_first_draft(
 
 
 class _Pool:
-    """Draws by level, [B, n] each: chances, whether they exist, tokens, and parents in the pool, -1 for the root."""
+    """Draws by level, [B, n] each: chances float32, whether they exist bool, tokens int64, and parents' indices in the
+    pool int64, -1 only for the root."""
 
     def __init__(self) -> None:
         self.levels: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
@@ -162,9 +164,9 @@ class _Pool:
     def draft(
         self, pending: Tensor, shape: BestFirst, laws: list[Tensor], slots: list[Tensor], ids: Tensor | None
     ) -> Draft:
-        """Return the draft of the draws that exist and of the likeliest others. `laws` [B, n, k] are the scores of the
-        expanded nodes by level, `slots` int64 [B, n] their indices in the pool from the second level on; `ids` as in
-        `Law`."""
+        """Return the draft of the draws that exist and of the likeliest others behind the roots `pending` int64 [B].
+        `laws` float32 [B, n, k] are the scores of the expanded nodes by level, `slots` int64 [B, n] their indices in
+        the pool from the second level on; `ids` as in `Law`."""
         chance, exists, token, parent = (torch.cat(parts, 1) for parts in zip(*self.levels, strict=True))
         # 1. the draws that exist, then the likeliest others, in the order of the pool
         nodes = min(shape.nodes, self.size)
@@ -197,7 +199,7 @@ class _Pool:
 
 
 def pad_root(tensor: Tensor, value: int | bool) -> Tensor:
-    """Put `value` before the columns."""
+    """Return [B, N + 1], with `value` before the columns of a tensor [B, N]."""
     return torch.cat([torch.full_like(tensor[:, :1], value), tensor], 1)
 
 

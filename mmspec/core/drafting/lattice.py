@@ -81,8 +81,8 @@ def best_path(
 
 
 def _candidates(scores: Tensor, search: LatticeSearch, ids: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities and tokens of candidates, [B, n, K] each, -Inf for none; from log-weights [B, n, V or
-    k]."""
+    """Return log-probabilities and tokens of a position's candidates, [B, n, K] each, -Inf for none. `scores` float32
+    [B, n, V or k] are log-weights behind each path; `search` has the limits, `ids` as in `values_of`."""
     log, column = scores.log_softmax(-1).topk(min(search.most, scores.shape[-1]), -1)
     share = log.exp()
     before = share.cumsum(-1) - share
@@ -97,7 +97,7 @@ def _mixed(log: Tensor, token: Tensor, paths: Tensor, prior: Prior, trust: float
         laws = [prior(row, path) for path in ends]
         known.append(
             [
-                [0.0 if law is None else law.get(entry, 0.0) for entry in own]
+                [0.0 if law is None else law.get(token, 0.0) for token in own]
                 for law, own in zip(laws, tokens, strict=True)
             ]
         )

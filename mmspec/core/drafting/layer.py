@@ -102,6 +102,7 @@ class DraftLayer(nn.Module):
         return qk[:, :number], qk[:, number:], qkv[:, :, number + groups :].transpose(1, 2)
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool = False) -> Tensor:
+        """Return [B, heads, n, dim] from queries [B, heads, n, dim] and keys and values [B, groups, slots, dim]."""
         grouped = q.shape[1] != k.shape[1]
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=causal, enable_gqa=grouped)
 
@@ -119,9 +120,9 @@ class DraftLayer(nn.Module):
         return u + small_linear(F.silu(gate) * up, self.down.weight, self.down.bias)
 
     def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: SlotPool, bias: Tensor | None) -> Tensor:
-        """Return outputs [B, n, H] of n new slots, whose keys and values go to `cache`; `attend` and `rotary` as in
-        `heads`, `carry` [B, n, H] the residual. Without the additive bias [B or 1, 1, n, slots] a single slot attends
-        all before it, and several attend causally over an empty cache."""
+        """Return outputs [B, n, H] of n new slots, whose keys and values go to `cache`; `attend` [B, n, read_size] and
+        `rotary` as in `heads`, `carry` [B, n, H] the residual. Without the additive bias [B or 1, 1, n, slots] a single
+        slot attends all before it, and several attend causally over an empty cache."""
         q, k, v = self.heads(attend, rotary)
         keys, values = cache.write(0, k, v)
         return self.finish(carry, self.attention(q, keys, values, bias, bias is None and attend.shape[1] > 1))
@@ -134,7 +135,7 @@ class DraftLayer(nn.Module):
         write_keys_values(self.qkv, sizes, attend, rotary, cache, self.k_norm)
 
     def rotary_at(self, position: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return [B, n, 2, head_dim] at position int64 [B, n] or, on several axes, [A, B, n]."""
+        """Return rows of `rotary()`, [B, n, 2, head_dim], at position int64 [B, n] or, on several axes, [A, B, n]."""
         return self.rows_at(self.rotary(int(position.max()) + 1, position.device, dtype), position)
 
     def rows_at(self, table: Tensor, position: Tensor) -> Tensor:
@@ -154,6 +155,7 @@ class DraftLayer(nn.Module):
         fuse: Fuse,
         hidden: Tensor | None = None,
     ) -> list[Tensor]:
+        """Return outputs [B, R - first, H] of the slots from `first` at each depth, for a drafter of this layer alone."""
         return unroll([self], attend, carry, rotary, first, depths, fuse, hidden)
 
 

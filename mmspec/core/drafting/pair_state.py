@@ -138,7 +138,8 @@ class PairState:
 
     def remember(self, attend: Tensor, rotary: Tensor, count: Tensor) -> None:
         """Write a prompt without computing its outputs; later slots attend only its keys. Row r uses the first
-        `count[r]` slots of `attend` [R, S, A]. The cache is empty, or all rows have the same number of slots."""
+        `count[r]` (int64 [R]) slots of `attend` [R, S, A]; `rotary` as in `DraftLayer.heads`. The cache is empty, or
+        all rows have the same number of slots."""
         layer, (rows, slots, _) = self.drafter.layer, attend.shape
         if not slots:
             empty = attend.new_zeros(rows, layer.config.groups, 0, layer.config.dim)
@@ -205,6 +206,7 @@ class PairState:
         return grow_draft(self, target, self.shape if whole else self.shape.cut(budget.depth), keys, budget)
 
     def feature(self, out: Tensor, depth: int) -> Tensor:
+        """Return the predicted features [B, n, F] behind the children at `depth` (from 1)."""
         return out
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:

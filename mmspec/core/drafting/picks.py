@@ -11,11 +11,14 @@ from mmspec.core.round.sampling import draw_several
 
 
 def values_of(column: Tensor, ids: Tensor | None) -> Tensor:
+    """Return the values behind columns int64 [...] of a distribution; `ids` is int64 [k], None where a column is a
+    value."""
     return column if ids is None else ids[column]
 
 
 def best_values(scores: Tensor, count: int, ids: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return log-probabilities and values, [..., count] each, the best first; -Inf where a row has fewer values."""
+    """Return log-probabilities and values, [..., count] each, the best first; -Inf where a row has fewer values.
+    `scores` float32 [..., k] are log-weights; `ids` as in `values_of`."""
     score, column = _likeliest(_widened(scores.log_softmax(-1), count), count)
     return score, values_of(_known(column, scores), ids)
 
@@ -24,14 +27,15 @@ def pick_siblings(
     drawn: str, scores: Tensor, count: int, keys: Keys, level: int, ids: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """Return scores and values of `count` children of each node of a level, [B, m, count] each; scores that are not
-    finite belong to no value. `drawn`: the likeliest values, the best first ("deterministic"), draws in their order by
-    Gumbel top-k, or independent draws. `level` separates the draws of a round."""
+    finite belong to no value. `scores` float32 [B, m, k] are log-weights; `ids` as in `values_of`. `drawn`: the
+    likeliest values, the best first ("deterministic"), draws in their order by Gumbel top-k, or independent draws.
+    `level` separates the draws of a round."""
     score, column = _PICKS[drawn](_widened(scores, count), count, keys, level)
     return score, values_of(_known(column, scores), ids)
 
 
 def pick_apart(scores: Tensor, count: int, keys: Keys, level: int) -> tuple[Tensor, Tensor]:
-    """Draw columns without replacement; otherwise as `pick_siblings`."""
+    """Return scores and columns, [B, m, count] each, of draws without replacement; otherwise as `pick_siblings`."""
     score, column = _without_replacement(_widened(scores, count), count, keys, level)
     return score, _known(column, scores)
 

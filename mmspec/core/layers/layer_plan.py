@@ -142,8 +142,9 @@ def attention_masks(
 ) -> Tensor | dict[str, Tensor | None] | None:
     """Return the `attention_mask` of a draft: None for single nodes that see everything; a bias [R, 1, N, S] where all
     layers see the same; else a bias by layer type, None for layers without attention. A node sees a slot that is
-    committed or an ancestor's, within its window (fewer than `width` tokens back) or chunk (tokens counted from the
-    row's first). A row's tokens are its slots without padding, then depths int64 [R, N], at most `deepest`."""
+    committed or an ancestor's (bool [R, N, N]), within its window (fewer than `width` tokens back) or chunk (tokens
+    counted from the row's first). A row's tokens are its slots without padding, then depths int64 [R, N], at most
+    `deepest`."""
     idle = plan.hides_nothing(pool.width + deepest + 1)
     if ancestor.shape[-1] == 1 and pool.uniform and pool.hidden is None and idle and not plan.stateful:
         return None
@@ -171,7 +172,7 @@ def as_decoder_masks(plan: LayerPlan, full: Tensor, narrow: list[Tensor]) -> Ten
 
 
 def narrow_bias(bias: Tensor, pool: SlotPool, depth: Tensor, layer: LayerSpec) -> Tensor:
-    """Hide slots outside a layer's window or chunk as well, [B, 1, N, S]."""
+    """Return the bias [R, 1, N, S] with slots outside a layer's window or chunk hidden as well, [B, 1, N, S]."""
     length = pool.length[:, None]
     query = length + depth  # [B, N]
     token = torch.arange(bias.shape[-1], device=bias.device).repeat(query.shape[0], 1)

@@ -158,9 +158,10 @@ def attend_draft(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Replace `scaled_dot_product_attention` in a pass over a draft. Layers with `width` slots store the draft's keys;
-    in others all queries share the keys. `is_causal` is in the mask, and heads are always repeated; `dropout_p` is
-    ignored."""
+    """Replace `scaled_dot_product_attention` in a pass over a draft of `nodes` nodes; `split` is the result of
+    `row_groups`. Queries are [B, H, N, D], keys and values [B, G, S, D]. Layers with `width` slots store the draft's
+    keys; in others all queries share the keys. `is_causal` is in the mask, and heads are always repeated; `dropout_p`
+    is ignored."""
     shape = query.shape
     query, key, value, mask = expand_grouped_heads(query, key, value, attn_mask, nodes)
     if mask is not None and mask.dtype == torch.bool:

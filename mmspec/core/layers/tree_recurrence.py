@@ -55,7 +55,8 @@ class CommittedPaths:
 
 
 def conv_columns(path: Tensor, ancestor: Tensor, taps: int, held: int) -> Tensor:
-    """Return the columns of [committed | nodes] that taps read, int64 [R, N, taps], oldest first; `held` >= taps - 1."""
+    """Return the columns of [committed | nodes] that taps read, int64 [R, N, taps], oldest first; `held` >= taps - 1.
+    `path` int64 [R, N, D + 1] runs from the root to each node; `ancestor` is bool [R, N, N]."""
     depth = ancestor.sum(-1) - 1
     back = torch.arange(taps - 1, -1, -1, device=path.device)
     place = depth[..., None] - back  # an index on the node's path; committed if negative
@@ -79,12 +80,14 @@ def tree_conv(full: Tensor, weight: Tensor, bias: Tensor | None, column: Tensor)
 
 
 def _filtered(read: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Apply the filters to the inputs of every node, [B, C, N, taps] -> [B, C, N]."""
     out = (read.to(weight.dtype) * weight[:, None]).sum(-1)
     return out if bias is None else out + bias[:, None]
 
 
 def window_behind(full: Tensor, held: int, paths: CommittedPaths) -> Tensor:
-    """Return the last `held` columns of `full` [B, C, held + N] after each row's path."""
+    """Return the last `held` columns of `full` [B, C, held + N] after each row's path; an empty path leaves the window
+    unchanged."""
     if paths.leading is not None:
         return full[..., paths.leading : paths.leading + held]
     return full.gather(2, paths.windows(held, full.device)[:, None].expand(-1, full.shape[1], -1))

@@ -8,11 +8,11 @@ from mmspec.core.length.round_estimates import AcceptanceModel, RoundCosts, Wind
 
 
 class DraftLengthBandit:
-    """The estimates for one kind of request, and the choice of a length from them. Times have the unit of `RoundCosts`:
-    `lost` is the part of `spent` for exploration. `seen` is the round in which each length was last measured. `reading`
-    is seconds per prompt value, the median of the last `readings`; `catching_up` seconds per skipped round.
-    `first_drafts` wait for the cost of their length. `lengths` counts running requests too. `hopeless`: the last choice
-    expected no gain, and its inputs are the same."""
+    """The estimates for one kind of request, and the choice of a length from them. Times have the unit of `RoundCosts`.
+    `lost` is the part of `spent` that exploration is estimated to have cost. `seen` is the round in which each length
+    was last measured. `reading` is seconds per prompt value, the median of the last `readings`; `catching_up` seconds
+    per skipped round. `first_drafts` wait for the cost of their length. `lengths` counts running requests too.
+    `hopeless`: the last choice expected no gain, and its inputs are the same."""
 
     settings = BanditSettings()
 

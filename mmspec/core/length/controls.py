@@ -70,7 +70,8 @@ def outcomes(draft: Draft, verdict: Verdict) -> tuple[Tensor, Tensor]:
 
 
 def grow_by(growth: Growth, step: int, scores: Tensor, feature: Tensor | None) -> Tensor:
-    """Decide before a draw from log-weights [B, V]. A growth with a method `measure` gets that as its confidence."""
+    """Return the decision of `Growth.grow`, bool [B], before a draw from log-weights float32 [B, V]. `step` counts the
+    values drawn so far; `feature` as in `Growth.grow`. A growth with a method `measure` gets that as its confidence."""
     measure = getattr(growth, "measure", None)
     law = law_of(scores)
     return growth.grow(step, law.amax(-1) if measure is None else measure(law), feature)

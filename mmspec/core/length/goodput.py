@@ -136,8 +136,8 @@ class TargetTraits(NamedTuple):
 
 
 class GoodputState:
-    """The state of one request; `standing`: the values of rows before the draft, None where all rows count, not the
-    slowest alone."""
+    """The state of one request. `standing` maps each running row to the number of its values before the draft, where
+    the slowest row counts; it is None where all rows count."""
 
     features: Features | None = None
 

@@ -146,7 +146,8 @@ def _rounded(nodes: int) -> int:
 
 def pad_nodes(value: Tensor, depth: Tensor, ancestor: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
     """Append nodes to a draft that no node of it sees: they see themselves and committed slots, repeat the root and
-    have depth 0."""
+    have depth 0. Values and depths int64 [B, N] become [B, width], and `ancestor` bool [R, N, N] becomes [R, width,
+    width]."""
     more = width - value.shape[1]
     value = torch.cat([value, value[:, :1].expand(-1, more)], 1)
     ancestor = F.pad(ancestor, (0, more, 0, more))

@@ -97,6 +97,7 @@ class LayerStates:
     recurrent: dict[int, Tensor | None] = field(default_factory=dict)  # [rows, ...] each
 
     def rows(self, index: Tensor) -> LayerStates:
+        """Return copies of the rows `index`, int64 [n]."""
         return LayerStates(
             *({n: None if x is None else x[index] for n, x in kind.items()} for kind in (self.conv, self.recurrent))
         )
@@ -111,6 +112,7 @@ class LayerStates:
         )
 
     def put(self, index: Tensor, other: LayerStates) -> LayerStates:
+        """Return these states with `other` in the rows `index`, int64 [n]."""
         return LayerStates(
             *(
                 {n: x if x is None else x.index_copy(0, index, new[n].to(x)) for n, x in old.items()}

@@ -209,7 +209,8 @@ class SlotPool:
         self.lengths = [most] * len(self.lengths)
 
     def advance(self, counts: int | list[int] | Tensor) -> None:
-        """Commit the first slots of the last pass; a tensor [B] moves the lengths on the device alone, see `bound`."""
+        """Commit the first slots of the last pass: `counts` of them in every row, per row for a list or a tensor int64
+        [B]. A tensor moves the lengths on the device alone, see `bound`."""
         if isinstance(counts, Tensor):
             self.length = self.length + counts.repeat(self.copies)
             return

@@ -14,12 +14,13 @@ __all__ = ["TINY", "LogLaw", "Residual", "borrowed_mass", "borrowing_thresholds"
 
 
 def draw(scores: Tensor, uniform: Tensor) -> Tensor:
-    """Draw an index per row from log-weights [..., V] by uniforms float64 [...], from the distribution that rules read."""
+    """Draw an index per row, int64 [...], from log-weights [..., V] by uniforms float64 [...] in [0, 1), from the
+    distribution that rules read."""
     return sample_categorical(law_of(scores), uniform)
 
 
 def draw_several(scores: Tensor, uniform: Tensor) -> Tensor:
-    """Draw k independent indices per row by uniforms [..., k]."""
+    """Draw k independent indices per row, int64 [..., k], by uniforms float64 [..., k] in [0, 1)."""
     total = law_of(scores).double().cumsum(-1)
     point = uniform.double() * total[..., -1:]
     # as in `sample_categorical`, never return an index without mass

@@ -71,13 +71,17 @@ class BenchConfig:
         suite = self.plan()
         if self.methods is not None:
             object.__setattr__(self, "methods", tuple(map(self.short_name, self.methods)))
-        for own in fields(self):
-            if getattr(self, own.name) is None and hasattr(suite, own.name) and own.name not in ("batches", "methods"):
-                object.__setattr__(self, own.name, getattr(suite, own.name))
+        for each in fields(self):
+            if (
+                getattr(self, each.name) is None
+                and hasattr(suite, each.name)
+                and each.name not in ("batches", "methods")
+            ):
+                object.__setattr__(self, each.name, getattr(suite, each.name))
         if self.batches is None:
             object.__setattr__(self, "batches", tuple(dict.fromkeys(min(n, self.prompts) for n in suite.batches)))
-        for own in fields(self):
-            _check_range(self, own)
+        for each in fields(self):
+            _check_range(self, each)
         if not self.batches or max(self.batches) > self.prompts:
             raise ValueError(f"--batch: expected 1 to {self.prompts} (the prompts), got {self.batches}, change one")
         for name in self.methods or ():

@@ -41,7 +41,7 @@ class SweepWork:
         """Prepare a plan without opening a model."""
         groups = cell_groups(plan)
         prompts = {group.name: prompts_for(plan, domain_of(group.domain), group.model) for group in groups}
-        digests = {name: [prompt.digest() for prompt in prompt_list] for name, prompt_list in prompts.items()}
+        digests = {name: [prompt.digest() for prompt in of_group] for name, of_group in prompts.items()}
         judges = {name: Judges(plan, domain_of(name[0]), name[1]) for name in prompts}
         return cls(plan, groups, prompts, digests, judges)
 

@@ -66,8 +66,8 @@ def _automatic(rows: Sequence[dict]) -> list[str]:
 
 def _fastest(rows: Sequence[dict], row: dict) -> float:
     """Return the best speed-up among the other rows of a row's setting; plain decoding's is 1."""
-    setting = [other_row for other_row in rows if [other_row[name] for name in BY] == [row[name] for name in BY]]
-    return max((other_row["speedup_vs_ar"] for other_row in setting if other_row["key"] != row["key"]), default=1.0)
+    setting = [peer for peer in rows if [peer[name] for name in BY] == [row[name] for name in BY]]
+    return max((peer["speedup_vs_ar"] for peer in setting if peer["key"] != row["key"]), default=1.0)
 
 
 def _batches(rows: Sequence[dict]) -> list[str]:

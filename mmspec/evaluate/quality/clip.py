@@ -50,7 +50,7 @@ class OpenClip:
     def images(self, images: Sequence[Image]) -> ExtractedFeatures:
         images = check_images(images)
         batches = [images[first : first + BATCH] for first in range(0, len(images), BATCH)]
-        features = [self.model.encode_image(torch.stack([self._prepare(entry) for entry in part])) for part in batches]
+        features = [self.model.encode_image(torch.stack([self._prepare(image) for image in part])) for part in batches]
         return ExtractedFeatures(torch.cat(features).float().numpy())
 
     @torch.no_grad()

@@ -18,9 +18,8 @@ from mmspec.evaluate.quality.generative_metrics import (
     precision_recall,
 )
 
-RESAMPLED_WIDTH = (
-    512  # longest features whose Frechet distance is resampled: a root of larger matrices takes seconds each
-)
+# the longest features whose Frechet distance is resampled: a root of larger matrices takes seconds each
+RESAMPLED_WIDTH = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,8 @@ def distances(generated: np.ndarray, real: np.ndarray | None, odds: np.ndarray |
 def quality_fields(values: Mapping[str, MeasuredValue]) -> dict[str, object]:
     """Return the row fields NAME and NAME_interval of values."""
     row: dict[str, object] = {}
-    for name, value in values.items():
-        row[name] = float(f"{value.value:.6g}")
-        row[f"{name}_interval"] = None if value.interval is None else [float(f"{end:.6g}") for end in value.interval]
+    for name, measured in values.items():
+        ends = measured.interval
+        row[name] = float(f"{measured.value:.6g}")
+        row[f"{name}_interval"] = None if ends is None else [float(f"{end:.6g}") for end in ends]
     return row

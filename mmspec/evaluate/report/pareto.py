@@ -56,8 +56,10 @@ def draw(rows: Sequence[dict], stem: Path, kinds: Sequence[str] = FORMATS) -> li
     if across == 1:  # tables with a single measure are placed side by side
         across = min(2, len(tables))
     else:
-        wanted = [panel for title in tables for panel in _filled_line([it for it in wanted if it[0] == title], across)]
-    panels = [entry and (entry[0], tables[entry[0]], entry[1], look) for entry in wanted]
+        wanted = [
+            spot for title in tables for spot in _filled_line([spot for spot in wanted if spot[0] == title], across)
+        ]
+    panels = [spot and (spot[0], tables[spot[0]], spot[1], look) for spot in wanted]
     return _figure(panels, across, LABELLED, stem, kinds)
 
 

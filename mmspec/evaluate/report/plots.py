@@ -82,7 +82,7 @@ def draw(panels: Sequence[Panel], file: Path) -> None:
 
 def layout(panels: Sequence[Panel]) -> tuple[int, int]:
     """Return the columns and rows of a figure whose panels stand in the order given; a title is not in two rows."""
-    together = max(sum(other_panel.title == panel.title for other_panel in panels) for panel in panels)
+    together = max(sum(other.title == panel.title for other in panels) for panel in panels)
     across = min(len(panels), max(together, 2))
     return across, -(-len(panels) // across)
 

@@ -45,7 +45,9 @@ def block_facts(way: PipelineCall, stats: VideoStats) -> dict[str, Any]:
     video and block, whether it was drafted, whether the draft was accepted, and how many times it was scored."""
     decoding, steps = way.arguments.get("decoding"), way.pipeline.model.passes
     drafter = None if decoding is None else decoding.model
-    scored = [[(entry.scores is not None) + (entry.own_scores is not None) for entry in row] for row in stats.records]
+    scored = [
+        [(record.scores is not None) + (record.own_scores is not None) for record in row] for row in stats.records
+    ]
     return {
         "steps": steps,
         "draft_steps": steps if drafter is None else drafter.passes,
@@ -55,7 +57,7 @@ def block_facts(way: PipelineCall, stats: VideoStats) -> dict[str, Any]:
         "context_forwards": stats.context_forwards,
         "block_s": list(stats.block_s),
         "blocks": [
-            [[bool(entry.drafted), bool(entry.kept), times] for entry, times in zip(*pair, strict=True)]
+            [[bool(record.drafted), bool(record.kept), scorings] for record, scorings in zip(*pair, strict=True)]
             for pair in zip(stats.records, scored, strict=True)
         ],
     }

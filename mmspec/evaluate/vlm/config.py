@@ -81,7 +81,7 @@ class VlmBenchConfig(BenchConfig):
         ]
         if self.methods is not None or not self.plan().narrowed or (setting.batch, setting.temperature) == (1, 0):
             return served
-        return [method_row for method_row in served if method_row.widely]
+        return [method for method in served if method.widely]
 
     def chosen(self) -> list[VlmTask]:
         """Return the chosen tasks, in the order of the suite."""

@@ -108,8 +108,8 @@ def cost_curve(resources: VlmResources, setting: Setting) -> dict:
     medians = [median(seconds[width]) for width in WIDTHS]
     return {
         "rows": list(WIDTHS),
-        "ms": [round(1000 * median, 3) for median in medians],
-        "ratio": [round(median / medians[0], 3) for median in medians],
+        "ms": [round(1000 * middle, 3) for middle in medians],
+        "ratio": [round(middle / medians[0], 3) for middle in medians],
     }
 
 

@@ -85,7 +85,7 @@ def evaluate_vlm(model, processor, count: int = 500, seed: int = 0, batch: int =
     some = max(1, count // 5)
     _, certain = generate_texts(model, processor, scenes[:some], request[:some], batch, sample=True)
     question_list = [question(scene, seed) for scene in scenes]
-    answers, _ = generate_texts(model, processor, scenes, [question.prompt for question in question_list], batch)
+    answers, _ = generate_texts(model, processor, scenes, [query.prompt for query in question_list], batch)
     # after an exchange of pictures, the same request yields the next scene's caption
     others = claims[1:] + claims[:1]
     lengths = [len(processor.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in captions]
@@ -96,7 +96,7 @@ def evaluate_vlm(model, processor, count: int = 500, seed: int = 0, batch: int =
         digits_right=_recall(scenes, claims, "digit"),
         claims_right=_share(claim in truth(s) for s, stated in zip(scenes, claims, strict=True) for claim in stated),
         answers_right=_share(
-            question.fact.lower() in text.lower() for question, text in zip(question_list, answers, strict=True)
+            query.fact.lower() in text.lower() for query, text in zip(question_list, answers, strict=True)
         ),
         top1=float(certain.mean()),
         caption_tokens=sum(lengths) / count,

@@ -60,7 +60,7 @@ def questions(count: int, seed: int = 0) -> list[VlmPrompt]:
     scenes = [sample_scene(_FIRST + seed * _APART + _ASKED + index) for index in range(count)]
     kinds = [QUESTION_KINDS[index % len(QUESTION_KINDS)] for index in range(count)]
     question_list = [question(scene, seed, kind) for scene, kind in zip(scenes, kinds, strict=True)]
-    return [VlmPrompt(question.prompt, (render(scene),)) for question, scene in zip(question_list, scenes, strict=True)]
+    return [VlmPrompt(query.prompt, (render(scene),)) for query, scene in zip(question_list, scenes, strict=True)]
 
 
 def documents(count: int, seed: int = 0) -> list[VlmPrompt]:

@@ -50,7 +50,7 @@ class Weights:
 
 @lru_cache(maxsize=64)
 def _root(batch: int, device: str) -> tuple[Tensor, Tensor]:
-    """A draft of the root alone is always accepted; both tensors are read-only."""
+    """Return the node [B] and path [B, 1] of a draft of the root alone, which is always accepted; both are read-only."""
     node = torch.zeros(batch, dtype=torch.long, device=device)
     return node, node[:, None]
 

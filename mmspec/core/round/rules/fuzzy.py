@@ -27,6 +27,7 @@ def kullback_leibler(p: Tensor, q: Tensor) -> Tensor:
 
 
 def total_variation(p: Tensor, q: Tensor) -> Tensor:
+    """Return the total variation, float [...] from 0 to 1, of distributions [..., V]."""
     return (p - q).abs().sum(-1) / 2
 
 
