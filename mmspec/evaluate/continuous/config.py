@@ -10,7 +10,6 @@ from mmspec.evaluate.engine.config import option
 from mmspec.evaluate.engine.drawn import LARGEST, DrawnBenchConfig, DrawnSetting
 from mmspec.evaluate.engine.suite import Method
 from mmspec.evaluate.model_kinds import CAUSAL, CONTINUOUS_MODELS, continuous_kind, in_zoo
-from mmspec.evaluate.quality.metrics import need_torchmetrics
 from mmspec.io.validation import LARGEST_SCALE
 
 
@@ -69,6 +68,8 @@ class ContinuousBenchConfig(DrawnBenchConfig):
 
     def check(self, resources: Any) -> None:
         if self.plan().judged:
+            from mmspec.evaluate.quality.metrics import need_torchmetrics  # imports torch
+
             need_torchmetrics()
             resources.check_judged()
 

@@ -11,7 +11,6 @@ from mmspec.evaluate.engine.config import check_choice, option
 from mmspec.evaluate.engine.drawn import LARGEST, DrawnBenchConfig, DrawnSetting
 from mmspec.evaluate.engine.suite import Method
 from mmspec.evaluate.model_kinds import IMAGE_MODELS
-from mmspec.evaluate.quality.metrics import need_torchmetrics
 from mmspec.io.validation import LARGEST_SCALE
 
 
@@ -68,6 +67,8 @@ class ImageBenchConfig(DrawnBenchConfig):
 
     def check(self, resources: Any) -> None:
         if self.plan().judged:
+            from mmspec.evaluate.quality.metrics import need_torchmetrics  # imports torch
+
             need_torchmetrics()
 
     def drawn(self, batch: int, prompts: int, *, judged: bool) -> Iterator[DrawnSetting]:

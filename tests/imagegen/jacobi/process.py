@@ -203,9 +203,9 @@ def scripted(script: Script, canvas: Canvas) -> Iterator[None]:
     with (
         patch(f"{base}.sample_categorical", sample),
         patch(f"{base}.select_path", select),
-        patch(f"{jacobi}.drafter.sample_categorical", sample),
+        patch(f"{jacobi}.jacobi_drafts.sample_categorical", sample),
         patch(f"{jacobi}.tree.sample_categorical", sample),
-        patch(f"{jacobi}.drafter.gumbel_pick", pick),
+        patch(f"{jacobi}.jacobi_drafts.gumbel_pick", pick),
     ):
         yield
 
