@@ -25,7 +25,7 @@ _PUBLIC = {
     "kernels": "mmspec.kernels",
     "methods": "mmspec.methods",
     "summary": "mmspec.attach.enable:summary",
-    "supported": "mmspec.evaluate.supported:supported",
+    "supported": "mmspec.run.supported:supported",
     "video": "mmspec.video",
     "vlm": "mmspec.vlm",
     "zoo": "mmspec.zoo",

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import warnings
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -9,13 +8,14 @@ from PIL import Image
 from torch import Tensor, nn
 
 from mmspec.check.report import DraftedComparison
-from mmspec.evaluate.vlm.requests import VlmPrompt, encode, long_scenes
-from mmspec.evaluate.vlm.runner import ending_arguments
-from mmspec.vlm.api import generate
+from mmspec.run.compare import compare as compare_runs
+from mmspec.run.scenes import long_scenes
+from mmspec.run.vlm_requests import VlmPrompt, encode
+from mmspec.run.vlm_runs import ending_arguments
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.auto import offered_drafters
+from mmspec.vlm.drafters.from_text import drafter_from_text
 from mmspec.vlm.drafters.prompt_lookup import PromptLookup
-from mmspec.vlm.output import Generated
 from mmspec.vlm.proof.trial import ordinary_tokens
 from mmspec.zoo.world.render import render
 
@@ -66,35 +66,16 @@ def best_drafter(model: nn.Module) -> Any:
 def compare(model: nn.Module, inputs: dict[str, Any], words: str, drafter: Any, tokens: int) -> DraftedComparison:
     """Decode a prompt (in `words` for people) greedily, plainly and with a drafter or its text; both ways are warmed
     up. An answer has `tokens` tokens and does not end earlier."""
-    settings = {**inputs, **ending_arguments(model, natural=False), "do_sample": False, "return_dict": True}
-    for way in (None, drafter):
-        generate(model, drafter=way, **settings, max_new_tokens=min(tokens, _WARM))
-    plain, plain_s = _timed(model, None, settings, tokens)
-    drafted, drafted_s = _timed(model, drafter, settings, tokens)
+    drafter = drafter_from_text(drafter, model) if isinstance(drafter, str) else drafter
+    settings = {**ending_arguments(model, natural=False), "do_sample": False}
+    pair = compare_runs(model, inputs, drafter, tokens, _WARM, **settings)
     return DraftedComparison(
-        drafter=drafted.stats.drafter,
-        tokens=sum(plain.stats.emitted),
-        first_difference=_first_difference(plain.sequences[0], drafted.sequences[0], inputs["input_ids"].shape[1]),
-        plain_passes=plain.stats.target_passes,
-        drafted_passes=drafted.stats.target_passes,
-        plain_s=plain_s,
-        drafted_s=drafted_s,
+        drafter=drafter.name,
+        tokens=pair.plain.tokens,
+        first_difference=pair.first_difference,
+        plain_passes=pair.plain.target_passes,
+        drafted_passes=pair.drafted.target_passes,
+        plain_s=pair.plain.seconds,
+        drafted_s=pair.drafted.seconds,
         prompt=words,
     )
-
-
-def _timed(model: nn.Module, drafter: Any, settings: dict[str, Any], tokens: int) -> tuple[Generated, float]:
-    """Return the result of a call and its seconds, until a GPU has finished too."""
-    began = perf_counter()
-    output = generate(model, drafter=drafter, **settings, max_new_tokens=tokens)
-    output.sequences.tolist()
-    return output, perf_counter() - began
-
-
-def _first_difference(plain: Tensor, drafted: Tensor, prompt: int) -> int | None:
-    """Return the first token after the prompt that differs, counted from 1; the sequences are int64 [L]."""
-    length = min(len(plain), len(drafted))
-    unlike = (plain[:length] != drafted[:length]).nonzero()
-    if len(unlike):
-        return int(unlike[0]) - prompt + 1
-    return None if len(plain) == len(drafted) else length - prompt + 1

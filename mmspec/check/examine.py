@@ -17,12 +17,12 @@ from mmspec.check.report import CheckReport, Finding
 from mmspec.check.skeleton import BY_SIZE, Skeleton, layer_groups, named_groups, pictures_of, read_config, sketch_model
 from mmspec.check.source import ModelSource, find_model
 from mmspec.check.trials import features_of, pass_seconds, proofs_of, trees_of
-from mmspec.evaluate.model_kinds import CODES
-from mmspec.evaluate.supported import greedy_table
 from mmspec.imagegen.adapters.registry import supported as image_families
 from mmspec.io.checkpoints import load_model, load_part
 from mmspec.kernels.small_linear import forms_in_words
 from mmspec.methods import methods
+from mmspec.run.model_kinds import CODES
+from mmspec.run.supported import greedy_table
 from mmspec.vlm.architectures import Parts, parts_of, supported
 from mmspec.vlm.drafters.from_text import drafter_from_text
 from mmspec.vlm.memory_budget import budget_sentence, bytes_of

@@ -9,16 +9,16 @@ import torch
 
 from mmspec.check.report import CheckReport, DrafterFit, LayerGroup
 from mmspec.check.source import ModelSource
-from mmspec.evaluate.model_kinds import (
+from mmspec.io.pretrained import CONFIG
+from mmspec.io.readers import naming, read_json, read_shapes
+from mmspec.methods import Domain, methods
+from mmspec.run.model_kinds import (
     BLOCKS,
     CODES,
     CONTINUOUS_PIPELINES,
     DIFFUSERS_PIPELINES,
     VIDEO_PIPELINE,
 )
-from mmspec.io.pretrained import CONFIG
-from mmspec.io.readers import naming, read_json, read_shapes
-from mmspec.methods import Domain, methods
 from mmspec.vlm.memory_needs import MemoryNeeds
 
 Sizes = tuple[list[LayerGroup], int | None, str]  # layers, cached numbers of a token, a note

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mmspec.evaluate.model_kinds import MODEL_INDEX
 from mmspec.io.checkpoints import weight_files
 from mmspec.io.loading import abbreviated
 from mmspec.io.pretrained import CONFIG, ZOO
 from mmspec.io.readers import read_json
+from mmspec.run.model_kinds import MODEL_INDEX
 from mmspec.zoo.files.registry import command_for, has_weights
 from mmspec.zoo.files.registry import folder_of as zoo_folder
 from mmspec.zoo.files.table import MODELS

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from mmspec.core.round.stats import Stats
-    from mmspec.evaluate.engine.placement import Placement
-    from mmspec.evaluate.vlm.resources import VlmResources
+    from mmspec.run.placement import Placement
+    from mmspec.run.timed_run import TimedRun
+    from mmspec.run.vlm_models import VlmResources
 
 DRAFTED, OWN = "green", "bold yellow"  # styles of streamed text
 _WARM = 4  # tokens that both ways decode once before --compare times them
@@ -90,7 +91,7 @@ def caption(
         "temperature": temperature,
         "seed": seed,
         "text": answer.text,
-        **figures(answer.stats, answer.seconds),
+        **figures(answer.stats, answer.run.seconds),
     }
     if plain is not None:
         record["plain"] = plain_figures(answer, plain)
@@ -118,8 +119,7 @@ class CaptionAnswer:
     """A decoded answer, the text without special tokens."""
 
     text: str
-    tokens: list[int]
-    seconds: float
+    run: TimedRun
     stats: Stats
 
 
@@ -155,6 +155,7 @@ class CaptionRequest:
         from time import perf_counter
 
         import mmspec
+        from mmspec.run.timed_run import timed_run
 
         settings = {**self.inputs, **self.settings, **changed}
         began = perf_counter()
@@ -165,7 +166,7 @@ class CaptionRequest:
         if out.errors:
             say("" if hasattr(streamer, "tokenizer") else text)
             raise ValueError("; ".join(out.errors.values()))
-        return CaptionAnswer(text, tokens, seconds, out.stats)
+        return CaptionAnswer(text, timed_run(out.stats, (tuple(tokens),), seconds), out.stats)
 
 
 def _opened(
@@ -177,9 +178,9 @@ def _opened(
     seed: int | None,
     limit: int,
 ) -> CaptionRequest:
-    from mmspec.evaluate.engine.placement import inputs_on
-    from mmspec.evaluate.vlm.requests import VlmPrompt, encode
-    from mmspec.evaluate.vlm.runner import sampling_arguments
+    from mmspec.run.placement import inputs_on
+    from mmspec.run.vlm_requests import VlmPrompt, encode
+    from mmspec.run.vlm_runs import sampling_arguments
 
     with refusing():
         inputs = encode(resources.processor, [VlmPrompt(prompt, pictures)])
@@ -248,15 +249,16 @@ def figures(stats: Stats, seconds: float) -> dict:
 
 
 def plain_figures(drafted: CaptionAnswer, plain: CaptionAnswer) -> dict:
-    """Return the figures of plain decoding beside a drafted answer; the speedup is the ratio of seconds a token."""
-    tokens = sum(plain.stats.emitted)
-    each = [answer.seconds / sum(answer.stats.emitted) for answer in (plain, drafted)]
+    """Return the figures of plain decoding beside a drafted answer."""
+    from mmspec.run.compare import Comparison
+
+    pair = Comparison(plain.run, drafted.run)
     return {
-        "tokens": tokens,
-        "seconds": round(plain.seconds, 4),
-        "target_passes": plain.stats.target_passes,
-        "speedup": round(each[0] / each[1], 2),
-        "identical": plain.tokens == drafted.tokens,
+        "tokens": plain.run.tokens,
+        "seconds": round(plain.run.seconds, 4),
+        "target_passes": plain.run.target_passes,
+        "speedup": round(pair.speedup, 2),
+        "identical": pair.identical,
     }
 
 

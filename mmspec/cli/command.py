@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mmspec.cli.console import reports_errors, say, screen
-from mmspec.evaluate.engine.placement import DEVICE_HELP, DTYPE_HELP
+from mmspec.run.placement import DEVICE_HELP, DTYPE_HELP
 
 _SHARED = f"""
 Args:

@@ -14,8 +14,9 @@ from mmspec.cli.terminal import has_colour, say_next
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from mmspec.evaluate.engine.runs import TimedRun
-    from mmspec.evaluate.vlm.resources import VlmResources
+    from mmspec.run.compare import Comparison
+    from mmspec.run.timed_run import TimedRun
+    from mmspec.run.vlm_models import VlmResources
 
 REPEATS = 3
 _REQUEST = "Describe this picture in detail."
@@ -64,7 +65,7 @@ def demo(
     is_live = has_colour()
     decode = _decode_live if is_live else _decode
     runs = decode(resources, pictures, drafter, max_new_tokens)
-    records = [_record(path, resources, *pair) for (path, _), pair in zip(pictures, runs, strict=True)]
+    records = [_record(path, resources, pair) for (path, _), pair in zip(pictures, runs, strict=True)]
     record = {"model": resources.name, "drafter": drafter, "scenes": records, **_summary(records)}
     _print(record, is_live)
     save_json(json, record)
@@ -78,9 +79,9 @@ def demo(
 
 def _draw(folder: Path) -> list[tuple[Path, Image]]:
     """Render the scenes to files, and read them with the checks that users' pictures pass."""
-    from mmspec.evaluate.vlm.requests import demo_scenes
     from mmspec.io.files import replacing
     from mmspec.io.images import open_image
+    from mmspec.run.scenes import demo_scenes
     from mmspec.zoo.world.render import render
 
     paths = []
@@ -93,18 +94,17 @@ def _draw(folder: Path) -> list[tuple[Path, Image]]:
 
 
 def _encoded(resources: VlmResources, picture: Image) -> dict:
-    from mmspec.evaluate.engine.placement import inputs_on
-    from mmspec.evaluate.vlm.requests import VlmPrompt, encode
+    from mmspec.run.placement import inputs_on
+    from mmspec.run.vlm_requests import VlmPrompt, encode
 
     return inputs_on(encode(resources.processor, [VlmPrompt(_REQUEST, (picture,))]), resources.model)
 
 
-def _decode(
-    resources: VlmResources, pictures: list[tuple[Path, Image]], drafter: str, limit: int
-) -> list[tuple[TimedRun, TimedRun]]:
+def _decode(resources: VlmResources, pictures: list[tuple[Path, Image]], drafter: str, limit: int) -> list[Comparison]:
     """Decode every picture in turns and warmed up; return the run of transformers and the drafted run of median time."""
     from mmspec.evaluate.engine.runs import interleave
-    from mmspec.evaluate.vlm.runner import run_ours, run_peer
+    from mmspec.run.compare import Comparison
+    from mmspec.run.vlm_runs import run_ours, run_peer
 
     arguments = {"max_new_tokens": limit, "do_sample": False}
     chosen = resources.drafter(drafter)
@@ -116,7 +116,7 @@ def _decode(
     with progress() as bar:
         task = bar.add_task("captioning", total=len(runners) * (1 + REPEATS * len(cases)))
         results = interleave(cases, runners, repeats=REPEATS, on_run=lambda name: bar.advance(task))
-    return [tuple(_median_run(results[name][case]) for name in runners) for case in range(len(cases))]
+    return [Comparison(*(_median_run(results[name][case]) for name in runners)) for case in range(len(cases))]
 
 
 def _median_run(attempts: list) -> TimedRun:
@@ -130,9 +130,10 @@ def _median_run(attempts: list) -> TimedRun:
 
 def _decode_live(
     resources: VlmResources, pictures: list[tuple[Path, Image]], drafter: str, limit: int
-) -> list[tuple[TimedRun, TimedRun]]:
+) -> list[Comparison]:
     """Decode every picture once with each of both ways, and show the drafted text while it grows."""
-    from mmspec.evaluate.vlm.runner import run_ours, run_peer
+    from mmspec.run.compare import Comparison
+    from mmspec.run.vlm_runs import run_ours, run_peer
 
     model, chosen = resources.model, resources.drafter(drafter)
     cases = [(path, _encoded(resources, picture)) for path, picture in pictures]
@@ -149,12 +150,13 @@ def _decode_live(
         say("")
         with spinner("the same by transformers.generate"):
             plain = run_peer(model, inputs, max_new_tokens=limit, do_sample=False)
-        pairs.append((plain, drafted))
-        say_scene(_record(path, resources, plain, drafted))
+        pairs.append(Comparison(plain, drafted))
+        say_scene(_record(path, resources, pairs[-1]))
     return pairs
 
 
-def _record(path: Path, resources: VlmResources, plain: TimedRun, drafted: TimedRun) -> dict:
+def _record(path: Path, resources: VlmResources, pair: Comparison) -> dict:
+    plain, drafted = pair.plain, pair.drafted
     tokens = len(drafted.output[0])
     return {
         "image": str(path),
@@ -164,7 +166,7 @@ def _record(path: Path, resources: VlmResources, plain: TimedRun, drafted: Timed
         "drafted_tokens_per_second": round(tokens / drafted.seconds, 1),
         "speedup_vs_hf": round(plain.seconds / drafted.seconds, 2),
         "accept_length": round(drafted.accept_length, 2),
-        "identical": plain.output == drafted.output,
+        "identical": pair.identical,
     }
 
 

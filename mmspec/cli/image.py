@@ -32,7 +32,7 @@ from mmspec.methods import decoding_with
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from mmspec.evaluate.engine.placement import Placement
+    from mmspec.run.placement import Placement
 
 MOST_BARS = 12  # more pictures at once share one bar
 MOST_IMAGES = 1024
@@ -191,7 +191,7 @@ def _open(
     model: str, decoding: str | None, options: dict[str, Any], placement: Placement
 ) -> tuple[OpenedPipeline, str]:
     """Open the pipeline; return it with the name of its decoding."""
-    from mmspec.evaluate.model_kinds import is_continuous
+    from mmspec.run.model_kinds import is_continuous
 
     with refuse_unreadable(model, PIPELINE):
         continuous = is_continuous(model)
@@ -213,7 +213,7 @@ def _generate(
     from time import perf_counter
 
     from mmspec.core.round.rules.base import UnsupportedCombination
-    from mmspec.evaluate.image.figures import figures_of
+    from mmspec.run.drawn_figures import figures_of
 
     pictures, stats, errors = [], [], {}
     began = perf_counter()

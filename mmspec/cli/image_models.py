@@ -10,13 +10,13 @@ from mmspec.cli.options import HUB_ID, PIPELINE, refuse_unreadable
 from mmspec.zoo.files.table import MODELS
 
 if TYPE_CHECKING:
-    from mmspec.evaluate.image.resources import ImageResources
+    from mmspec.run.image_models import ImageResources
 
 
 def image_resources(model: str, dtype: str = "auto") -> ImageResources:
     """Load a model of the zoo, a folder or a hub id; `dtype`, "auto" that of the files, and network are the hub's."""
-    from mmspec.evaluate.image.resources import folder_resources, zoo_resources
-    from mmspec.evaluate.model_kinds import IMAGE_MODELS
+    from mmspec.run.image_models import folder_resources, zoo_resources
+    from mmspec.run.model_kinds import IMAGE_MODELS
 
     if model in IMAGE_MODELS:
         return zoo_resources(model)
@@ -46,9 +46,9 @@ def _hub_resources(repo: str, dtype: str) -> ImageResources:
     import torch
     import transformers
 
-    from mmspec.evaluate.image.resources import ImageResources
     from mmspec.imagegen import pipeline_for
     from mmspec.io.checkpoints import load_model, load_part
+    from mmspec.run.image_models import ImageResources
 
     name = _supported_class(repo)
     precision: Any = dtype if dtype == "auto" else getattr(torch, dtype)

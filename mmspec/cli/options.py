@@ -14,8 +14,8 @@ from mmspec.methods import Domain, Kind, methods, names
 from mmspec.zoo.files.table import MODELS
 
 if TYPE_CHECKING:
-    from mmspec.evaluate.engine.placement import Placement
-    from mmspec.evaluate.vlm.resources import VlmResources
+    from mmspec.run.placement import Placement
+    from mmspec.run.vlm_models import VlmResources
 
 FILTER_ORDERS = ("top_k_first", "top_p_first")
 PIPELINE = "a folder with a saved pipeline"
@@ -60,7 +60,7 @@ def check_choice(known: Iterable[str], **values: str | None) -> None:
 
 
 def placement_of(device: str, dtype: str = "auto") -> Placement:
-    from mmspec.evaluate.engine import placement
+    from mmspec.run import placement
 
     with refusing():
         return placement.placement_of(device, dtype)
@@ -105,7 +105,7 @@ def check_drafter(name: str | None) -> str | None:
     """Return a drafter's short name, the folder that holds it, or a text such as eagle@FOLDER; None for None."""
     if name is None or "@" in name:
         return name
-    from mmspec.evaluate.vlm.resources import drafter_names, short_name, unknown_drafter
+    from mmspec.run.vlm_models import drafter_names, short_name, unknown_drafter
 
     short = short_name(name)
     if short not in drafter_names() and not Path(name).is_dir():
@@ -162,7 +162,7 @@ def open_resources(spec: str, option: str = "--model", dtype: str = "auto") -> V
     float32 for the zoo's models, and else that of the files."""
     with spinner("loading the model"):
         quiet_transformers()
-        from mmspec.evaluate.vlm.resources import zoo_resources
+        from mmspec.run.vlm_models import zoo_resources
 
         precision = {} if dtype == "auto" else {"dtype": dtype}
         if spec == ZOO:
@@ -177,7 +177,7 @@ def recommended_drafter(resources: VlmResources) -> str | None:
     """Return the drafter that the zoo recommends for a model of its own, or None. A fixed drafter is fast from the
     first request on, while `auto` first has to measure the cost of its drafts."""
     from mmspec import zoo
-    from mmspec.evaluate.vlm.resources import short_name
+    from mmspec.run.vlm_models import short_name
 
     name = MODELS[resources.zoo].auto if resources.zoo in MODELS else ""
     return short_name(name) if name in zoo.names() else None
@@ -186,7 +186,7 @@ def recommended_drafter(resources: VlmResources) -> str | None:
 def is_of_zoo(spec: str) -> bool:
     if spec == ZOO:
         return True
-    from mmspec.evaluate.vlm.resources import TARGETS
+    from mmspec.run.vlm_models import TARGETS
 
     return spec in TARGETS
 
@@ -209,7 +209,7 @@ def refuse_unreadable(spec: str, expected: str, option: str = "--model") -> Iter
 
 
 def _published(spec: str, option: str, precision: dict[str, str]) -> VlmResources:
-    from mmspec.evaluate.vlm.resources import published_resources
+    from mmspec.run.vlm_models import published_resources
 
     local = Path(spec).is_dir()
     if not local and spec in MODELS:

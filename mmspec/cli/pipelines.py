@@ -13,10 +13,10 @@ from mmspec.io.unknown_words import tokenizer_of, unknown_words
 from mmspec.io.validation import LARGEST_SCALE
 
 if TYPE_CHECKING:
-    from mmspec.evaluate.continuous.resources import ContinuousResources
-    from mmspec.evaluate.engine.placement import Placement
-    from mmspec.evaluate.image.resources import ImageResources
     from mmspec.methods import Domain
+    from mmspec.run.continuous_models import ContinuousResources
+    from mmspec.run.image_models import ImageResources
+    from mmspec.run.placement import Placement
 
 # prompts that the zoo's models draw as asked
 IMAGE_EXAMPLE = "a large red star on a navy background"
@@ -49,7 +49,7 @@ def open_discrete(
 ) -> OpenedPipeline:
     """Open a model of discrete tokens with the decoding of a text; `domain` is "image" or "video". `options` are the
     settings of drafts and of sampling, by the name of the option."""
-    from mmspec.evaluate.image.resources import decoding_of
+    from mmspec.run.image_models import decoding_of
 
     window = options["window"]
     if window is not None and not (window.isascii() and window.isdigit()):
@@ -78,11 +78,11 @@ def open_continuous(model: str, decoding: str, options: dict[str, Any], placemen
     check_left_out(others, f"a model of discrete tokens, got {model!r}, whose tokens are continuous")
     check_range(0, LARGEST_SCALE, temperature=options["temperature"])
     with spinner("loading the model"):
-        from mmspec.evaluate.continuous.resources import decoding_of
-        from mmspec.evaluate.continuous.resources import open_continuous as open_resources
-        from mmspec.evaluate.decoding_options import check_needs
-        from mmspec.evaluate.model_kinds import MASKED
         from mmspec.imagegen.continuous.schedules.generation_order import cosine_steps
+        from mmspec.run.continuous_models import decoding_of
+        from mmspec.run.continuous_models import open_continuous as open_resources
+        from mmspec.run.decoding_options import check_needs
+        from mmspec.run.model_kinds import MASKED
 
         with refuse_unreadable(model, PIPELINE):
             resources = open_resources(model, options["draft"])

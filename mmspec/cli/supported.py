@@ -11,7 +11,7 @@ from mmspec.cli.tables import print_table
 from mmspec.cli.terminal import say_next
 
 if TYPE_CHECKING:
-    from mmspec.evaluate.class_search import ModelMatch
+    from mmspec.run.class_search import ModelMatch
 
 _LABEL = 16  # columns of the labels of a model
 
@@ -38,7 +38,7 @@ def supported(name: str | None = None, *, everything: bool = False, json: Path |
         _show_matches(name, json)
         return
     with spinner("reading the tables"):
-        from mmspec.evaluate.supported import supported as matrix
+        from mmspec.run.supported import supported as matrix
 
         tables = matrix()
     save_json(json, tables)
@@ -96,7 +96,7 @@ def _family(name: str) -> str:
 
 def _show_matches(name: str, json: Path | None) -> None:
     with spinner("reading the tables"):
-        from mmspec.evaluate.class_search import matching_models
+        from mmspec.run.class_search import matching_models
 
         matches = matching_models(name)
     if not matches:
@@ -121,7 +121,7 @@ def _show_match(match: ModelMatch) -> None:
 
 
 def _show_everything(tables: dict[str, Any]) -> None:
-    from mmspec.evaluate.supported import RULES_BY, UNTESTED
+    from mmspec.run.supported import RULES_BY, UNTESTED
 
     version = tables["greedy table"]["transformers"]
     sampled = dict.fromkeys(pair["sampled tested by"] for pair in tables["combinations"])
@@ -151,7 +151,7 @@ def _show_everything(tables: dict[str, Any]) -> None:
 
 def _pairs(tables: dict[str, Any]) -> list[dict[str, str]]:
     """Return a row a model: the drafters whose output with it is exact, by the suite or by the same code elsewhere."""
-    from mmspec.evaluate.supported import UNTESTED
+    from mmspec.run.supported import UNTESTED
 
     rows = []
     for record in tables["models"]:

@@ -16,7 +16,7 @@ from mmspec.cli.train_options import check_sizes, data_of, device_of, job_of, li
 from mmspec.vlm.drafters.drafter_names import SMALL, trained_kinds
 
 if TYPE_CHECKING:
-    from mmspec.evaluate.vlm.resources import VlmResources
+    from mmspec.run.vlm_models import VlmResources
     from mmspec.vlm.training.data import TrainingData
     from mmspec.vlm.training.job import Job
 

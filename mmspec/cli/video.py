@@ -30,8 +30,8 @@ from mmspec.methods import decoding_with, names
 from mmspec.methods.text import split
 
 if TYPE_CHECKING:
-    from mmspec.evaluate.engine.placement import Placement
-    from mmspec.evaluate.image.resources import ImageResources
+    from mmspec.run.image_models import ImageResources
+    from mmspec.run.placement import Placement
 
 MOST_FPS = 1000
 _WINDOW = 64  # the fastest of docs/benchmarks/video-tokens.md
@@ -176,7 +176,7 @@ def _model_for(of_blocks: dict[str, Any], decoding: str | None) -> str:
 
 
 def _draws_blocks(model: str) -> bool:
-    from mmspec.evaluate.model_kinds import BLOCKS, video_kind
+    from mmspec.run.model_kinds import BLOCKS, video_kind
 
     with refuse_unreadable(model, PIPELINE):
         return video_kind(model) == BLOCKS
@@ -195,7 +195,7 @@ def _tokens(
     import numpy as np
 
     from mmspec.core.round.rules.base import UnsupportedCombination
-    from mmspec.evaluate.image.figures import figures_of
+    from mmspec.run.drawn_figures import figures_of
 
     usual = {name: value for name, value in TOKENS.items() if options[name] is None}
     opened = open_discrete(model, decoding, options | usual, _token_resources, "video", placement)
@@ -227,7 +227,7 @@ def _tokens(
 
 
 def _token_resources(model: str) -> ImageResources:
-    from mmspec.evaluate.video.resources import open_video
+    from mmspec.run.video_models import open_video
 
     with refuse_unreadable(model, PIPELINE):
         return open_video(model).codes

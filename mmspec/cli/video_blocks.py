@@ -17,8 +17,8 @@ from mmspec.methods.text import split
 if TYPE_CHECKING:
     import numpy as np
 
-    from mmspec.evaluate.engine.placement import Placement
-    from mmspec.evaluate.video.resources import PipelineCall, VideoResources
+    from mmspec.run.placement import Placement
+    from mmspec.run.video_models import PipelineCall, VideoResources
 
 TOKEN_MODEL, BLOCK_MODEL = "video/tokens", "video"  # models of the zoo for either kind of options
 
@@ -105,8 +105,8 @@ def _opened(
     model: str, decoding: str, options: dict[str, Any], placement: Placement
 ) -> tuple[VideoResources, PipelineCall]:
     with spinner("loading the model"):
-        from mmspec.evaluate.decoding_options import check_needs
-        from mmspec.evaluate.video.resources import decoding_of, open_video
+        from mmspec.run.decoding_options import check_needs
+        from mmspec.run.video_models import decoding_of, open_video
 
         quiet_transformers()
         with refuse_unreadable(model, PIPELINE):

@@ -75,8 +75,8 @@ def scene(*, seed: int = 0, out: Path = Path("scene.png"), json: Path | None = N
     if out.suffix.lower() != ".png":
         raise BadOption(f"--out: expected a file that ends in .png, got {str(out)!r}, rename it")
     check_writable(out, json)
-    from mmspec.evaluate.vlm.requests import long_scenes
     from mmspec.io.files import replacing
+    from mmspec.run.scenes import long_scenes
     from mmspec.zoo.world.render import render
 
     with refusing():

@@ -12,17 +12,18 @@ import numpy as np
 from PIL import Image
 
 from mmspec import zoo
-from mmspec.evaluate.engine.domain import Domain, PipelineResources, SamplingOverrides, TimedSetting
+from mmspec.evaluate.engine.domain import Domain, SamplingOverrides, TimedSetting
 from mmspec.evaluate.engine.drawn import DrawnSetting
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.provenance import files_digest
-from mmspec.evaluate.engine.runs import completed, raise_errors
-from mmspec.evaluate.engine.suite import PLAIN
+from mmspec.evaluate.engine.runs import completed
 from mmspec.evaluate.quality.features import Scorer
 from mmspec.evaluate.quality.gallery import FIELDS, GalleryReference
 from mmspec.evaluate.report.bench_page import COLUMNS as SHARED
 from mmspec.evaluate.report.bench_page import IMAGE_COLUMNS, Cell, figure
 from mmspec.imagegen.base_pipeline import ImageOutput
+from mmspec.run.decoding_options import PLAIN
+from mmspec.run.timed_run import raise_errors
 from mmspec.zoo.files.registry import folder_of
 from mmspec.zoo.world.image import (
     CLASSES,
@@ -58,39 +59,7 @@ def requests_of(model: str, count: int, seed: int = 0) -> list[GenerationRequest
     return [GenerationRequest(prompt, prompt) for prompt in prompts]
 
 
-def labels_of(texts: Sequence[str], classes: int, names: Sequence[str] = ()) -> list[int]:
-    """Return class labels of numbers or names ("7", "red circle", "a red circle")."""
-    label_of = {name: label for label, name in enumerate(names)}
-    labels = []
-    for text in texts:
-        plain = " ".join(text.lower().split())
-        bare = plain.removeprefix("a ").removeprefix("an ")
-        label = int(plain) if plain.isascii() and plain.isdigit() else label_of.get(bare, -1)
-        if not 0 <= label < classes:
-            known = f" or a name such as {names[0]!r}" if names else ""
-            raise ValueError(f"PROMPT: expected a label from 0 to {classes - 1}{known}, got {text!r}, correct it")
-        labels.append(label)
-    return labels
-
-
-def checked_captions(model: Any, prompts: Sequence[str]) -> list[str]:
-    """Return the prompts after a check that the model's caption encoder knows a word of each."""
-    check = getattr(getattr(model, "captions", None), "check", None)
-    if check is not None:
-        check(list(prompts))
-    return list(prompts)
-
-
 DrawImages = Callable[[Sequence[GenerationRequest], int | Sequence[int]], ImageOutput]
-
-
-@dataclass(slots=True)
-class PictureResources(PipelineResources):
-    """Resources of a domain whose output is judged as pictures."""
-
-    def scorer(self, name: str) -> Any:
-        """Return a scorer of the zoo, such as "clip" or "image_judge"."""
-        return self.once(f"scorer {name}", lambda: zoo.load(name))
 
 
 def caption_prompts(count: int, seed: int) -> list[EvaluationPrompt]:

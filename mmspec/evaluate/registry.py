@@ -6,9 +6,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from mmspec.evaluate.engine.config import BenchConfig, check_choice
+from mmspec.evaluate.engine.config import BenchConfig
 from mmspec.methods import MethodInfo
 from mmspec.methods.text import split
+from mmspec.run.options import check_choice
 
 if TYPE_CHECKING:
     from mmspec.evaluate.engine.domain import Domain

@@ -29,22 +29,22 @@ class ModelCache:
         return self.once("vlm", self._vlm)
 
     def _vlm(self) -> Any:
-        from mmspec.evaluate.vlm.resources import published_resources, zoo_resources
+        from mmspec.run.vlm_models import published_resources, zoo_resources
 
         return zoo_resources() if self.vlm == "zoo" else published_resources(self.vlm, local=True)
 
     def image_resources(self, name: str) -> Any:
         """Return the `ImageResources` or `ContinuousResources` of a model of the zoo."""
-        from mmspec.evaluate.model_kinds import CONTINUOUS_MODELS
+        from mmspec.run.model_kinds import CONTINUOUS_MODELS
 
         if name in CONTINUOUS_MODELS:
-            from mmspec.evaluate.continuous.resources import open_continuous as opened
+            from mmspec.run.continuous_models import open_continuous as opened
         else:
-            from mmspec.evaluate.image.resources import zoo_resources as opened
+            from mmspec.run.image_models import zoo_resources as opened
         return self.once(f"image {name}", lambda: opened(name))
 
     def video_resources(self, name: str = "video") -> Any:
         """Return the `VideoResources` of a model of the zoo: "video" (of blocks) or "video/tokens"."""
-        from mmspec.evaluate.video.resources import open_video
+        from mmspec.run.video_models import open_video
 
         return self.once(name, lambda: open_video(name))

@@ -9,7 +9,7 @@ import transformers as hf
 
 from mmspec.check import check, report_lines
 from mmspec.check.text import WIDTH
-from mmspec.evaluate.supported import greedy_table
+from mmspec.run.supported import greedy_table
 from tests.vlm.classes.build import config_of
 
 CLASSES = {

@@ -138,7 +138,7 @@ def test_every_recommended_drafter_is_a_name_that_commands_take() -> None:
     from types import SimpleNamespace
 
     from mmspec.cli.options import recommended_drafter
-    from mmspec.evaluate.vlm.resources import drafter_names
+    from mmspec.run.vlm_models import drafter_names
 
     for name in ("vlm", "vlm/hybrid"):
         assert recommended_drafter(SimpleNamespace(zoo=name)) in drafter_names(name)

@@ -202,7 +202,7 @@ def test_vector_generation_imports_no_transformers() -> None:
     """Only the autoencoder's library does, where there are pixels."""
     code = (
         "import sys\n"
-        "import mmspec.cli.image, mmspec.cli.pipelines, mmspec.evaluate.continuous.resources\n"
+        "import mmspec.cli.image, mmspec.cli.pipelines, mmspec.run.continuous_models\n"
         "import mmspec.imagegen.continuous.mar.pipeline, mmspec.imagegen.continuous.causal.pipeline\n"
         "from tests.imagegen.continuous.tiny import SIZES, redrawn\n"
         "from mmspec.imagegen import CSpD, MARPipeline\n"

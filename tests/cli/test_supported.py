@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mmspec.cli import app
-from mmspec.evaluate.class_search import all_models, matching_models, name_parts
+from mmspec.run.class_search import all_models, matching_models, name_parts
 
 
 def shown(*words: str, code: int = 0) -> str:

@@ -29,7 +29,7 @@ def test_models_in_folders_with_their_drafters(tmp_path: Path) -> None:
 
 
 def test_a_diffusers_folder_is_refused_with_the_way_to_load_its_pipeline(tmp_path: Path) -> None:
-    from mmspec.evaluate.model_kinds import DIFFUSERS_PIPELINES
+    from mmspec.run.model_kinds import DIFFUSERS_PIPELINES
     from mmspec.video.adapters.diffusers_pipelines import _FAMILIES
 
     assert set(DIFFUSERS_PIPELINES) == set(_FAMILIES)
@@ -62,7 +62,7 @@ def test_a_drafter_of_another_autoencoder_or_of_other_blocks_is_refused(tmp_path
 def test_published_rewards_score_from_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from safetensors.torch import save_file
 
-    from mmspec.evaluate.quality.rewards import reward_of
+    from mmspec.run.rewards import reward_of
     from tests.video.rewards.reference import CONFIG, random_state
     from tests.video.rewards.test_imagereward import WORDS, scorer
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from mmspec.evaluate.engine.placement import Placement
+from mmspec.run.placement import Placement
 
 # a device type that torch knows everywhere and no code of mmspec treats apart
 GPU, CPU = torch.device("xpu"), torch.device("cpu")

@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from mmspec.certify.step import load_step
 from mmspec.cli import app
 from mmspec.evaluate.engine.provenance import fingerprint
-from mmspec.evaluate.image.resources import ImageResources
-from mmspec.evaluate.vlm.resources import VlmResources
+from mmspec.run.image_models import ImageResources
+from mmspec.run.vlm_models import VlmResources
 from mmspec.zoo.files.table import MODELS
 from tests.docs.examples import EXAMPLES, prepared
 from tests.evaluate import tiny_continuous, tiny_images, tiny_video, tiny_zoo
@@ -137,7 +137,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # models of text are followed up to where they would be loaded, image models of folders are tiny
     monkeypatch.setattr("mmspec.cli.options._published", begin)
     monkeypatch.setattr(
-        "mmspec.evaluate.image.resources.folder_resources", lambda folder: ImageResources(load("t2i"), str(folder))
+        "mmspec.run.image_models.folder_resources", lambda folder: ImageResources(load("t2i"), str(folder))
     )
     monkeypatch.setattr(
         "mmspec.cli.train.open_resources", lambda *a: VlmResources(*tiny_zoo.tiny_zoo()["vlm"], "model")

@@ -163,8 +163,8 @@ def test_the_page_on_images_runs(
 
 
 def test_the_page_on_images_names_decodings_and_rules_that_exist() -> None:
-    from mmspec.evaluate.image.resources import decoding_names
     from mmspec.methods import names
+    from mmspec.run.image_models import decoding_names
 
     page = IMAGES.read_text()
     decodings, rules = page.split("## Rules")
@@ -189,7 +189,7 @@ def test_the_page_on_continuous_tokens_runs(
 
 
 def test_the_page_on_continuous_tokens_names_decodings_that_exist() -> None:
-    from mmspec.evaluate.continuous.resources import decoding_names
+    from mmspec.run.continuous_models import decoding_names
 
     table = CONTINUOUS.read_text().split("## Decodings")[1].split("## The stack")[0]
     assert {row.split()[0] for row in re.findall(r"^\| `(.*?)` \|", table, re.M)} - {"--decoding"} == set(
@@ -216,8 +216,8 @@ def test_the_page_on_videos_runs(
 
 
 def test_the_page_on_videos_names_decodings_and_routers_that_exist() -> None:
-    from mmspec.evaluate.video.resources import decoding_names
     from mmspec.methods import names
+    from mmspec.run.video_models import decoding_names
 
     decodings, routers = VIDEO.read_text().split("## Decodings")[1].split("## Cache discipline")[0].split("## Routers")
     assert set(re.findall(r"^\| `(.*?)` \|", decodings, re.M)) - {"--decoding"} == set(decoding_names())

@@ -15,11 +15,12 @@ from typer.testing import CliRunner
 
 from mmspec.cli import bench as bench_command
 from mmspec.evaluate import registry
-from mmspec.evaluate.engine.domain import Domain, PipelineResources, SamplingOverrides
+from mmspec.evaluate.engine.domain import Domain, SamplingOverrides
 from mmspec.evaluate.engine.rows import FIELDS
 from mmspec.evaluate.engine.shards import read_run
 from mmspec.evaluate.registry import DOMAINS, config_of, domain_of
 from mmspec.evaluate.report.rows import rows as rows_of_run
+from mmspec.run.resources import PipelineResources
 from tests.house.tree import ROOT
 
 SHAM = Path(__file__).parent / "sham"

@@ -10,13 +10,13 @@ import pytest
 from mmspec.evaluate.engine.domain import SamplingOverrides
 from mmspec.evaluate.engine.plan import SweepPlan, cell_groups, domain_of_model
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
-from mmspec.evaluate.engine.runs import TimedRun
 from mmspec.evaluate.engine.shards import Records
 from mmspec.evaluate.engine.work import SweepWork, run_work
 from mmspec.evaluate.registry import DOMAINS, domain_of
 from mmspec.evaluate.vlm.domain import DOMAIN as TEXTS
 from mmspec.evaluate.vlm.domain import combined_run
 from mmspec.evaluate.vlm.quality import AnswerRight, ObjectsRight
+from mmspec.run.timed_run import TimedRun
 from mmspec.zoo.world.captions import caption
 from mmspec.zoo.world.scene import sample_scene
 from tests.evaluate.tiny_continuous import use_tiny_continuous
@@ -214,7 +214,7 @@ def test_the_length_of_chains_is_the_setting_of_a_drafter() -> None:
 
 
 def test_several_turns_need_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mmspec.evaluate.vlm.requests import encode_turns
+    from mmspec.run.vlm_requests import encode_turns
 
     processor = byte_processor()
     with pytest.raises(ValueError, match="expected no placeholder"):

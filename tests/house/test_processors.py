@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import mmspec
-from mmspec.evaluate.vlm.requests import encode_turns
 from mmspec.io.images import ImageError
+from mmspec.run.vlm_requests import encode_turns
 from mmspec.vlm.training.examples import Example, JsonExamples, encode
 from tests.house.tree import modules, nodes
 

@@ -14,9 +14,9 @@ import transformers as hf
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mmspec.evaluate.image.resources import folder_resources
 from mmspec.imagegen import LlamaGenPipeline
 from mmspec.io.checkpoints import foreign_weights, load_model, load_part
+from mmspec.run.image_models import folder_resources
 from tests.evaluate.tiny_images import captioned
 from tests.evaluate.tiny_zoo import llava, tiny_zoo
 from tests.imagegen.adapters.models import tiny as tiny_model

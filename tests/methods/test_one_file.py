@@ -126,7 +126,7 @@ import json
 from typer.testing import CliRunner
 import mmspec
 from mmspec.cli import app
-from mmspec.evaluate.vlm.resources import drafter_names
+from mmspec.run.vlm_models import drafter_names
 from mmspec.vlm.drafters.checkpoints import published_kind
 
 listed = {one["drafter"]: one["drafts"] for one in mmspec.supported()["drafters"]}
@@ -200,9 +200,9 @@ from mmspec import zoo
 from mmspec.certify.rules import RELAXED, step_of
 from mmspec.certify import certify
 from mmspec.cli import app
-from mmspec.evaluate.image.resources import decoding_names
+from mmspec.run.image_models import decoding_names
 from mmspec.evaluate.image.suites import SUITES
-from mmspec.evaluate.video.resources import decoding_names as video_decodings, router_of
+from mmspec.run.video_models import decoding_names as video_decodings, router_of
 from mmspec.methods import names
 
 said = CliRunner().invoke(app, ["methods"]).stdout

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from mmspec import video
-from mmspec.evaluate.video.resources import router_of
+from mmspec.run.video_models import router_of
 from tests.video.decoding.tiny import bright, drafter, pipeline
 from tests.wrong_values import cases, refused
 

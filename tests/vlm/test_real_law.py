@@ -19,8 +19,8 @@ import mmspec
 from mmspec import zoo
 from mmspec.core.round.loop import Drafter
 from mmspec.evaluate.engine.rows import TIE
-from mmspec.evaluate.vlm.requests import VlmPrompt, encode
 from mmspec.evaluate.vlm.runner import margins
+from mmspec.run.vlm_requests import VlmPrompt, encode
 from mmspec.vlm.drafters import PromptLookup
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
 from tests.vlm.tiny import tiny

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("gradio", reason="needs the extra `web`")
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 
-from mmspec.evaluate.vlm.requests import demo_scenes  # noqa: E402
+from mmspec.run.scenes import demo_scenes  # noqa: E402
 from mmspec.zoo.world.render import render  # noqa: E402
 from tests.evaluate.report.kept import grid, written  # noqa: E402
 from tests.web.hostile import SVG, png_bomb  # noqa: E402

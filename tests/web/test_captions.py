@@ -9,9 +9,10 @@ from PIL import Image
 import mmspec
 from mmspec.core.round.rules.typical import TypicalAcceptance
 from mmspec.core.round.stats import Stats
-from mmspec.evaluate.vlm.requests import VlmPrompt, demo_scenes, encode
-from mmspec.evaluate.vlm.resources import VlmResources, zoo_resources
-from mmspec.evaluate.vlm.runner import sampling_arguments
+from mmspec.run.scenes import demo_scenes
+from mmspec.run.vlm_models import VlmResources, zoo_resources
+from mmspec.run.vlm_requests import VlmPrompt, encode
+from mmspec.run.vlm_runs import sampling_arguments
 from mmspec.web.lanes.markup import figures
 from mmspec.web.lanes.vlm import VlmLane, VlmLaneRequest, identical, offered, recommended, vlm_lanes
 from mmspec.zoo.world.render import render

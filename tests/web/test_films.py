@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from mmspec.evaluate.video.resources import VideoResources, open_video
+from mmspec.run.video_models import VideoResources, open_video
 from mmspec.web.lanes.cells import layout
 from mmspec.web.lanes.decodings import VIDEO_FORMS, missing_models, offered
 from mmspec.web.lanes.markup import block_tiles

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import mmspec
-from mmspec.evaluate.continuous.resources import open_continuous
-from mmspec.evaluate.image.resources import ImageResources
+from mmspec.run.continuous_models import open_continuous
+from mmspec.run.image_models import ImageResources
 from mmspec.web.lanes.cells import layout
 from mmspec.web.lanes.decodings import offered
 from mmspec.web.lanes.markup import figures
@@ -169,7 +169,7 @@ def test_vectors_are_the_public_calls(model: str, law: str, text: str) -> None:
 def test_the_copied_program_draws_the_picture_of_the_fast_lane(model: str, text: str, tmp_path, monkeypatch) -> None:
     from PIL import Image
 
-    from mmspec.evaluate.image.resources import zoo_resources
+    from mmspec.run.image_models import zoo_resources
 
     resources = zoo_resources(model) if model == "t2i" else open_continuous(model)
     prompt = "a large yellow heart" if model == "t2i" else "yellow heart"
@@ -181,7 +181,7 @@ def test_the_copied_program_draws_the_picture_of_the_fast_lane(model: str, text:
 
 
 def test_words_that_the_model_does_not_know_are_listed() -> None:
-    from mmspec.evaluate.image.resources import zoo_resources
+    from mmspec.run.image_models import zoo_resources
 
     resources = zoo_resources("t2i")
     request = image_request(resources, "a red elephant on a zeppelin background", "scd", {}, 0)

@@ -19,9 +19,10 @@ import httpx  # noqa: E402
 from gradio_client import Client, handle_file  # noqa: E402
 
 import mmspec  # noqa: E402
-from mmspec.evaluate.vlm.requests import VlmPrompt, demo_scenes, encode  # noqa: E402
-from mmspec.evaluate.vlm.runner import sampling_arguments  # noqa: E402
 from mmspec.io.images import open_image  # noqa: E402
+from mmspec.run.scenes import demo_scenes
+from mmspec.run.vlm_requests import VlmPrompt, encode
+from mmspec.run.vlm_runs import sampling_arguments
 from mmspec.web.model_cache import ModelCache  # noqa: E402
 from mmspec.web.server import serving  # noqa: E402
 from mmspec.zoo.world.render import render  # noqa: E402

@@ -7,7 +7,8 @@ import torch
 
 import mmspec
 from mmspec.core.length.controls import FixedLength
-from mmspec.evaluate.vlm.requests import encode, held_out
+from mmspec.evaluate.vlm.requests import held_out
+from mmspec.run.vlm_requests import encode
 from mmspec.vlm import Rounds
 from mmspec.vlm.drafters import Chain
 

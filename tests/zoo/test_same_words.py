@@ -8,7 +8,8 @@ import torch
 import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.length.controls import ConfidenceStop
-from mmspec.evaluate.vlm.requests import encode, held_out
+from mmspec.evaluate.vlm.requests import held_out
+from mmspec.run.vlm_requests import encode
 from tests.zoo.drafters import drafters_of
 
 PROMPTS, BATCH, TOKENS = (4, 100), 20, 48  # prompts of the default lane, and of the whole one

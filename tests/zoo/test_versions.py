@@ -10,8 +10,9 @@ import torch
 from PIL import Image
 
 import mmspec
-from mmspec.evaluate.vlm.requests import encode, held_out
+from mmspec.evaluate.vlm.requests import held_out
 from mmspec.imagegen import SCD, CSpD
+from mmspec.run.vlm_requests import encode
 from mmspec.video import SDVG, Strided
 from tests.zoo.drafters import drafters_of
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from mmspec.evaluate.engine.config import option
 from mmspec.evaluate.engine.drawn import LARGEST, DrawnBenchConfig, DrawnSetting
 from mmspec.evaluate.engine.suite import Method
-from mmspec.evaluate.model_kinds import CAUSAL, CONTINUOUS_MODELS, continuous_kind, in_zoo
 from mmspec.io.validation import LARGEST_SCALE
+from mmspec.run.model_kinds import CAUSAL, CONTINUOUS_MODELS, continuous_kind, in_zoo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,25 +12,26 @@ from mmspec.core.round.draft import Draft
 from mmspec.evaluate.continuous import page
 from mmspec.evaluate.continuous.config import ContinuousBenchConfig, ContinuousSetting
 from mmspec.evaluate.continuous.figures import complete, pipeline_arguments, target_figures
-from mmspec.evaluate.continuous.resources import (
+from mmspec.evaluate.continuous.suites import SUITES, SWEPT, ContinuousMethod
+from mmspec.evaluate.engine.domain import SamplingOverrides
+from mmspec.evaluate.engine.observed_drafter import ObservedDrafter
+from mmspec.evaluate.engine.prompt import EvaluationPrompt
+from mmspec.evaluate.engine.runs import Sampler
+from mmspec.evaluate.pictures import GenerationRequest, PictureDomain, class_prompts, requests_of
+from mmspec.evaluate.quality.gallery import QUALITY
+from mmspec.methods import parse
+from mmspec.run.continuous_models import (
     ContinuousResources,
     decoding_names,
     open_continuous,
     rule_names,
     split_rule,
 )
-from mmspec.evaluate.continuous.suites import SUITES, SWEPT, ContinuousMethod
-from mmspec.evaluate.decoding_options import decoding_call
-from mmspec.evaluate.engine.config import check_choice
-from mmspec.evaluate.engine.domain import SamplingOverrides
-from mmspec.evaluate.engine.observed_drafter import ObservedDrafter
-from mmspec.evaluate.engine.placement import clock, weights_of
-from mmspec.evaluate.engine.prompt import EvaluationPrompt
-from mmspec.evaluate.engine.runs import Sampler, TimedRun, counted_passes, raise_errors, row_passes, timed_run
-from mmspec.evaluate.model_kinds import CONTINUOUS_MODELS, MASKED, continuous_kind, in_zoo
-from mmspec.evaluate.pictures import GenerationRequest, PictureDomain, class_prompts, requests_of
-from mmspec.evaluate.quality.gallery import QUALITY
-from mmspec.methods import parse
+from mmspec.run.decoding_options import decoding_call
+from mmspec.run.model_kinds import CONTINUOUS_MODELS, MASKED, continuous_kind, in_zoo
+from mmspec.run.options import check_choice
+from mmspec.run.placement import clock, weights_of
+from mmspec.run.timed_run import TimedRun, counted_passes, raise_errors, row_passes, timed_run
 from mmspec.zoo.world.image import class_names
 
 GUIDANCE, STEPS = 2.0, 64

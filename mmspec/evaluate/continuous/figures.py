@@ -11,18 +11,19 @@ from torch import Tensor
 from mmspec.core.round.draft import Draft, Evidence, Verdict
 from mmspec.core.round.keys import Keys
 from mmspec.evaluate.continuous.config import ContinuousSetting
-from mmspec.evaluate.continuous.resources import ContinuousResources, PipelineArguments
 from mmspec.evaluate.engine.domain import TimedSetting
 from mmspec.evaluate.engine.rows import identical
-from mmspec.evaluate.engine.runs import TimedRun, completed
+from mmspec.evaluate.engine.runs import completed
 from mmspec.evaluate.engine.statistics import middle, pairs
-from mmspec.evaluate.engine.suite import PLAIN
-from mmspec.evaluate.model_kinds import MASKED
 from mmspec.evaluate.pictures import GenerationRequest
 from mmspec.imagegen.continuous.head_sampling.head import sample
 from mmspec.imagegen.continuous.head_sampling.sampling import KeyedNoise, Noise
 from mmspec.imagegen.continuous.masked_decoding import PlainSteps
 from mmspec.imagegen.continuous.masked_target import MaskedTarget
+from mmspec.run.continuous_models import ContinuousResources, PipelineArguments
+from mmspec.run.decoding_options import PLAIN
+from mmspec.run.model_kinds import MASKED
+from mmspec.run.timed_run import TimedRun
 
 
 def pipeline_arguments(resources: ContinuousResources, setting: ContinuousSetting) -> PipelineArguments:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import ClassVar
 
-from mmspec.evaluate.continuous.resources import ContinuousResources, PipelineArguments, decoding_of, rule_names
 from mmspec.evaluate.engine.drawn import DrawnMethod, DrawnSuite
-from mmspec.evaluate.engine.suite import PLAIN, SAMPLED
-from mmspec.evaluate.model_kinds import CAUSAL, MASKED
+from mmspec.evaluate.engine.suite import SAMPLED
 from mmspec.evaluate.report.bench_page import IMAGE_COLUMNS
 from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
+from mmspec.run.continuous_models import ContinuousResources, PipelineArguments, decoding_of, rule_names
+from mmspec.run.decoding_options import PLAIN
+from mmspec.run.model_kinds import CAUSAL, MASKED
 
 HEAD_STATES = 8  # states per call of the head, where its window is combined with other parts
 # schedules of a model -> the setting that enables each

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from mmspec.evaluate.engine.placement import AUTO, DEVICE_HELP, DTYPE_HELP, Placement, placement_of
 from mmspec.evaluate.engine.suite import Setting, Suite
+from mmspec.run.options import check_choice
+from mmspec.run.placement import AUTO, DEVICE_HELP, DTYPE_HELP, Placement, placement_of
 
 if TYPE_CHECKING:
     from mmspec.evaluate.engine.suite import Method
@@ -32,13 +33,6 @@ def option(
 
 def flag_of(config: Any, name: str) -> str:
     return config.__dataclass_fields__[name].metadata["flag"] or f"--{name.replace('_', '-')}"
-
-
-def check_choice(option: str, value: object, known: Iterable[str], purpose: str = "") -> None:
-    """Check that the value of an option is among those known; `purpose` is a note on these, such as " for vectors"."""
-    known = tuple(known)
-    if value not in known:
-        raise ValueError(f"{option}: expected one of {', '.join(known)}{purpose}, got {value!r}, pick one of these")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mmspec.core.drafting.named_weights import read_part
 from mmspec.evaluate.engine.config import BenchConfig
 from mmspec.evaluate.engine.media import Shows
-from mmspec.evaluate.engine.placement import Placement
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.rows import Results
 from mmspec.evaluate.engine.runs import Runner, Sampler
@@ -21,47 +19,6 @@ if TYPE_CHECKING:
     from mmspec.evaluate.quality.features import Scorer
     from mmspec.evaluate.report.bench_page import Page
     from mmspec.evaluate.report.plots import Panel
-
-
-@dataclass(slots=True)
-class Resources:
-    """Base of a domain's resources; a domain adds its model and a `name` for tables."""
-
-    _values: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
-
-    def once(self, name: Hashable, make: Callable[[], Any]) -> Any:
-        """Return the cached value of `name`; the first call computes it with `make`."""
-        if name not in self._values:
-            self._values[name] = make()
-        return self._values[name]
-
-    def place(self, placement: Placement) -> None:
-        """Move the pipeline or the model to a device and a precision, before any part is made to fit it."""
-        placement.moved(getattr(self, "pipeline", None) or self.model)
-
-
-@dataclass(slots=True)
-class PipelineResources(Resources):
-    """The resources around `pipeline`. A subclass defines `own_part`, the parts that it has itself."""
-
-    pipeline: Any
-
-    @property
-    def model(self) -> Any:
-        return self.pipeline.model
-
-    def part(self, name: str, source: str | None = None) -> Any:
-        """Return a part of a method, see `MethodParts`. `source` is the saved part that a method's text names; None for
-        the resources' own part."""
-        return self.own_part(name) if source is None else read_part(self.pipeline, name, source)
-
-    def fitted(self, part: Any) -> Any:
-        """Return a part on the device and in the precision of the model; parts that cannot move stay as they are."""
-        if hasattr(part, "fitted"):
-            return part.fitted(self.pipeline)
-        if not hasattr(part, "to"):
-            return part
-        return part.to(device=self.model.device, dtype=getattr(self.model, "dtype", None))
 
 
 @dataclass(frozen=True, slots=True)

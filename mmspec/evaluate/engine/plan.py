@@ -10,10 +10,11 @@ import torch
 
 from mmspec import zoo
 from mmspec.evaluate.engine.domain import Domain, SamplingOverrides
-from mmspec.evaluate.engine.placement import AUTO, Placement, placement_of
 from mmspec.evaluate.engine.provenance import files_digest
-from mmspec.evaluate.engine.suite import PLAIN, CellGroup, Method
+from mmspec.evaluate.engine.suite import CellGroup, Method
 from mmspec.evaluate.registry import DOMAINS, domain_of
+from mmspec.run.decoding_options import PLAIN
+from mmspec.run.placement import AUTO, Placement, placement_of
 
 DEFAULT_MODELS = ("vlm", "t2i", "car", "mar", "video")
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from mmspec.evaluate.engine.provenance import output_digest
-from mmspec.evaluate.engine.runs import Attempt, Failure, TimedRun
+from mmspec.evaluate.engine.runs import Attempt, Failure
+from mmspec.run.timed_run import TimedRun
 
 _COPIED = ("exact", "tokens", "target_passes", "accept_length", "drafter_passes")  # fields copied from a run
 TIMES = ("time", "when")  # entries that differ from run to run

@@ -9,9 +9,10 @@ from functools import cache
 
 import torch
 
-from mmspec.evaluate.engine.runs import FAILURES, Attempt, TimedRun, completed, failures
+from mmspec.evaluate.engine.runs import FAILURES, Attempt, completed, failures
 from mmspec.evaluate.engine.statistics import mean, middle, paired_ratios, pairs, spread, time_split
 from mmspec.evaluate.engine.suite import Method
+from mmspec.run.timed_run import TimedRun
 
 TIE = 1e-3  # passes over several values and over a single value may round float32 log-weights this differently
 # logits of passes of two widths may differ by this many units of a dtype's spacing at 1: logits lie between 16 and 32,

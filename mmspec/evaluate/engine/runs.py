@@ -2,60 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from torch import nn
-
-from mmspec.core.round.stats import Stats
+from mmspec.run.timed_run import TimedRun
 
 Case = TypeVar("Case")
 
 # exceptions that other decoding loops raise on unsupported inputs; any other exception is a bug here and ends the bench
 FAILURES = (ValueError, TypeError, RuntimeError, IndexError, AttributeError)
-
-
-@dataclass(frozen=True, slots=True)
-class TimedRun:
-    seconds: float  # the wall time of the whole call
-    output: tuple[tuple[Hashable, ...], ...]  # the generated values, row by row; exact methods are compared by it
-    target_passes: int  # includes the prompt's
-    accept_length: float  # the values per target pass and row
-    # the seconds by part (prefill, draft, target, verify, other), of methods that report them
-    parts: Mapping[str, float] | None = None
-    exact: bool = True  # whether the method reports that it is exact
-    drafter_passes: int = 0  # forward passes of the drafter's model
-    row_passes: tuple[int, ...] = ()  # the target passes that each row took part in, of methods that count them
-    rounds: int | None = None  # the rounds that share the decode time; None for the target's passes after the prefill
-    # the accepted length of every round and row; None where a row took no part
-    accepted: tuple[tuple[int | None, ...], ...] = ()
-    prefill: float | None = None  # the seconds up to the first token; None if unknown
-    peak_bytes: int | None = None  # the memory beyond the model's; None if not measured
-    more: Mapping[str, Any] = field(default_factory=dict)  # for the domain's rows, plain JSON
-    count: int | None = None  # the number of values, where `output` holds a hash of them
-
-    @property
-    def decode_seconds(self) -> float | None:
-        """Return the seconds after the prefill; None if unknown."""
-        prefill = self.prefill if self.parts is None else self.parts["prefill"]
-        return None if prefill is None else self.seconds - prefill
-
-    @property
-    def decode_tokens(self) -> int:
-        """Return the tokens after the first token of every row, which the prefill produces."""
-        return self.tokens - len(self.output)
-
-    @property
-    def decode_rounds(self) -> int:
-        """Return the rounds after the prefill; 0 if there were none."""
-        return self.target_passes - 1 if self.rounds is None else self.rounds
-
-    @property
-    def tokens(self) -> int:
-        """Return the number of generated values over all rows."""
-        return sum(map(len, self.output)) if self.count is None else self.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,44 +129,3 @@ def runner_or_failure(make: Callable[[], Runner]) -> Runner:
             raise ValueError(reason)
 
         return fails
-
-
-def parts_of(stats: Stats, seconds: float) -> dict[str, float]:
-    """Return the seconds of a call by part; `other` is the time that the engine did not attribute."""
-    parts = stats.seconds()
-    return {**parts, "other": max(seconds - sum(parts.values()), 0.0)}
-
-
-def row_passes(stats: Stats) -> tuple[int, ...]:
-    """Return the target passes of each row, including the prompt's."""
-    return tuple(sum(lengths[row] is not None for lengths in stats.accepted) for row in range(len(stats.emitted)))
-
-
-def timed_run(stats: Stats, output: tuple[tuple[Hashable, ...], ...], seconds: float, **more: Any) -> TimedRun:
-    """Return the timed run of a request through our own loop, with `more` fields of `TimedRun`."""
-    fields: dict[str, Any] = {
-        "target_passes": stats.target_passes,
-        "accept_length": stats.accept_length,
-        "parts": parts_of(stats, seconds),
-        "exact": stats.exact,
-        "drafter_passes": stats.drafter_passes,
-        "accepted": tuple(map(tuple, stats.accepted)),
-    }
-    return TimedRun(seconds=seconds, output=output, **fields | more)
-
-
-def raise_errors(errors: Mapping[int, str]) -> None:
-    """Raise the errors of a request's rows."""
-    if errors:
-        raise ValueError("; ".join(errors.values()))
-
-
-@contextmanager
-def counted_passes(network: nn.Module) -> Iterator[list[int]]:
-    """Yield a list that grows by one item with every forward pass of `network` inside the block."""
-    passes: list[int] = []
-    hook = network.register_forward_pre_hook(lambda *arguments: passes.append(1))
-    try:
-        yield passes
-    finally:
-        hook.remove()

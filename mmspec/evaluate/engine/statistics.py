@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from mmspec.evaluate.engine.runs import Attempt, TimedRun
+from mmspec.evaluate.engine.runs import Attempt
+from mmspec.run.timed_run import TimedRun
 
 PARTS = ("draft", "target", "verify", "other")  # of the decode time
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 GREEDY, SAMPLED = ("greedy",), ("sampled",)
-PLAIN = "ar"  # plain decoding, in every sweep and in benches of drawn output
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.engine.plan import SweepPlan, cell_groups
 from mmspec.evaluate.engine.prompt import EvaluationPrompt, set_digest
 from mmspec.evaluate.engine.provenance import environment
@@ -19,6 +18,7 @@ from mmspec.evaluate.prompt_sets import picture_files, prompts_for
 from mmspec.evaluate.quality.judges import Judges
 from mmspec.evaluate.registry import domain_of
 from mmspec.io.interrupts import Stopped
+from mmspec.run.options import check_choice
 
 Engine = Literal["local", "ray"]
 ENGINES = ("local", "ray")

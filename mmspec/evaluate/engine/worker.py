@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from mmspec.evaluate.engine.domain import Resources
 from mmspec.evaluate.engine.media import load_output, store_output
-from mmspec.evaluate.engine.placement import AUTO, weights_of
 from mmspec.evaluate.engine.plan import SweepPlan, cell_groups
 from mmspec.evaluate.engine.prompt import EvaluationPrompt, request_fields
 from mmspec.evaluate.engine.provenance import fingerprint
@@ -21,6 +19,8 @@ from mmspec.evaluate.prompt_sets import picture_files, prompts_for
 from mmspec.evaluate.quality.judges import Judges
 from mmspec.evaluate.registry import domain_of
 from mmspec.io.images import open_image
+from mmspec.run.placement import AUTO, weights_of
+from mmspec.run.resources import Resources
 
 
 @dataclass(frozen=True, slots=True)

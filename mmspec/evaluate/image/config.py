@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from mmspec import zoo
-from mmspec.evaluate.engine.config import check_choice, option
+from mmspec.evaluate.engine.config import option
 from mmspec.evaluate.engine.drawn import LARGEST, DrawnBenchConfig, DrawnSetting
 from mmspec.evaluate.engine.suite import Method
-from mmspec.evaluate.model_kinds import IMAGE_MODELS
 from mmspec.io.validation import LARGEST_SCALE
+from mmspec.run.model_kinds import IMAGE_MODELS
+from mmspec.run.options import check_choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ class ImageBenchConfig(DrawnBenchConfig):
             raise ValueError("--temperature: expected values above 0 for images that are judged, got 0, leave it out")
 
     def short_name(self, name: str) -> str:
-        from mmspec.evaluate.image.resources import short_name
+        from mmspec.run.image_models import short_name
 
         return short_name(name)
 

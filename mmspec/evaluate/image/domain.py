@@ -11,25 +11,15 @@ from PIL.Image import Image
 
 from mmspec import zoo
 from mmspec.evaluate.engine.domain import SamplingOverrides, TimedSetting
-from mmspec.evaluate.engine.placement import clock, weights_of
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.rows import Margin, parting, tie_of
-from mmspec.evaluate.engine.runs import Sampler, TimedRun, completed
+from mmspec.evaluate.engine.runs import Sampler, completed
 from mmspec.evaluate.engine.statistics import middle
-from mmspec.evaluate.engine.suite import PLAIN
 from mmspec.evaluate.image import page
 from mmspec.evaluate.image.config import ImageBenchConfig, ImageSetting
 from mmspec.evaluate.image.figures import codes_run, margin_at, observe_laws, target_figures
 from mmspec.evaluate.image.methods import ImageMethod
-from mmspec.evaluate.image.resources import (
-    ImageResources,
-    decoding_names,
-    decoding_of,
-    folder_resources,
-    zoo_resources,
-)
 from mmspec.evaluate.image.suites import SUITES, SWEPT
-from mmspec.evaluate.model_kinds import IMAGE_MODELS
 from mmspec.evaluate.pictures import (
     GenerationRequest,
     PictureDomain,
@@ -39,6 +29,17 @@ from mmspec.evaluate.pictures import (
 )
 from mmspec.evaluate.quality.gallery import QUALITY
 from mmspec.methods import MethodCall, parse
+from mmspec.run.decoding_options import PLAIN
+from mmspec.run.image_models import (
+    ImageResources,
+    decoding_names,
+    decoding_of,
+    folder_resources,
+    zoo_resources,
+)
+from mmspec.run.model_kinds import IMAGE_MODELS
+from mmspec.run.placement import clock, weights_of
+from mmspec.run.timed_run import TimedRun
 
 TIMING = "whole calls with prefill and pixels; medians of paired ratios; spread: 10th and 90th percentile"
 GUIDANCE = 4.0  # of the zoo's models in judged benches; a model of a folder has its own

@@ -11,10 +11,11 @@ from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree, l
 from mmspec.core.length.controls import ConfidenceStop, FixedLength
 from mmspec.core.length.entropy_stop import EntropyStop
 from mmspec.evaluate.engine.observed_drafter import sharing
-from mmspec.evaluate.engine.suite import GREEDY, PLAIN, SAMPLED
+from mmspec.evaluate.engine.suite import GREEDY, SAMPLED
 from mmspec.evaluate.image.methods import TIMED, ImageMethod, ImageSuite
 from mmspec.imagegen.eagle.image_eagle import deep_tree
 from mmspec.imagegen.grid_memory import GridTable
+from mmspec.run.decoding_options import PLAIN
 
 _NODES, _DEPTH = 24, 4
 # the rates at which a child of rank 0, 1, ... is accepted: flat rates spread the nodes over three levels

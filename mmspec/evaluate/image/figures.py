@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,37 +11,15 @@ from torch import Tensor
 
 from mmspec.core.round.draft import Draft, Evidence, Verdict
 from mmspec.core.round.loop import NoDraft
-from mmspec.core.round.stats import Stats
-from mmspec.evaluate.engine.runs import TimedRun, row_passes, timed_run
 from mmspec.evaluate.image.config import ImageSetting
-from mmspec.evaluate.image.resources import ImageResources
 from mmspec.evaluate.pictures import GenerationRequest
 from mmspec.imagegen.base_pipeline import ImageOutput
+from mmspec.run.image_models import ImageResources
+from mmspec.run.timed_run import TimedRun, row_passes, timed_run
 
 
 def codes_run(out: ImageOutput, seconds: float) -> TimedRun:
     return timed_run(out.stats, tuple(map(tuple, out.tokens.tolist())), seconds, row_passes=row_passes(out.stats))
-
-
-def figures_of(parts: Sequence[Stats], seconds: float, failed: Collection[int] = ()) -> dict:
-    """Return the cost of a call of several requests, rounded once for the screen and the file; `seconds` is its wall
-    time. The numbers of failed images are left out of means unless all have failed."""
-    costs = [pair for stats in parts for pair in zip(row_passes(stats), stats.emitted, strict=True)]
-    whole = [pair for number, pair in enumerate(costs) if number not in failed]
-    passes, emitted = zip(*(whole or costs), strict=True)
-    times = (*parts[0].seconds(), "other")
-    return {
-        "images": len(whole),
-        "seconds": round(seconds, 3),
-        "drafter": parts[0].drafter,
-        "rule": parts[0].rule,
-        "exact": all(stats.exact for stats in parts),
-        "target_passes": round(sum(passes) / len(passes), 1),
-        "plain_passes": round(sum(emitted) / len(emitted), 1),
-        "step_compression": round(sum(emitted) / sum(passes), 3),
-        "drafter_passes": sum(stats.drafter_passes for stats in parts),
-        **{f"{part}_s": round(sum(getattr(stats, f"{part}_s") for stats in parts), 4) for part in times},
-    }
 
 
 def codebook_usage(codes: np.ndarray, size: int) -> tuple[int, float]:

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 from mmspec.core.round.loop import Drafter
 from mmspec.core.round.rules.base import Rule
 from mmspec.evaluate.engine.drawn import DrawnMethod, DrawnSuite
-from mmspec.evaluate.engine.suite import PLAIN
-from mmspec.evaluate.image.resources import ImageResources
 from mmspec.imagegen.base_pipeline import auto_decoding
 from mmspec.imagegen.request import AUTO
 from mmspec.methods import Domain, parse
+from mmspec.run.decoding_options import PLAIN
+from mmspec.run.image_models import ImageResources
 
 TIMED = (
     "method", "output", "passes", "step compression", "seconds", "x plain (10-90 %)", "draft + target + verify share",

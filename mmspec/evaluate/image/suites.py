@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from mmspec.evaluate.engine.suite import PLAIN, SAMPLED
+from mmspec.evaluate.engine.suite import SAMPLED
 from mmspec.evaluate.image.families import FAMILIES
 from mmspec.evaluate.image.methods import TIMED, ImageMethod, ImageSuite
 from mmspec.evaluate.report.bench_page import IMAGE_COLUMNS
 from mmspec.methods import MethodInfo, methods
+from mmspec.run.decoding_options import PLAIN
 
 _JUDGED = tuple(IMAGE_COLUMNS)
 

@@ -8,13 +8,13 @@ from statistics import median
 
 import torch
 
-from mmspec.evaluate.engine.placement import AUTO, device_name, placement_of
 from mmspec.evaluate.engine.provenance import environment
 from mmspec.evaluate.machine import kernel_bench as kernels
 from mmspec.evaluate.machine.measure import figures_text, graph_seconds, seconds
 from mmspec.evaluate.machine.published_decoders import NAMES, cached_decoder
 from mmspec.evaluate.machine.real_model import at_hand, real_rows
 from mmspec.evaluate.machine.trained_models import AGAINST, image_rows, vlm_rows
+from mmspec.run.placement import AUTO, device_name, placement_of
 
 ABOUT = (
     "The benefit of a GPU: ops of the verify core, the cost of passes over several drafted values for 7B and 3B models, "

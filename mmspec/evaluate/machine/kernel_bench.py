@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import torch
 
-from mmspec.evaluate.engine.placement import AUTO, device_name, placement_of
 from mmspec.evaluate.engine.provenance import environment
 from mmspec.evaluate.machine.kernel_cases import KernelCase, cases
 from mmspec.evaluate.machine.measure import copy_bandwidth, graph_seconds, launches, paired
 from mmspec.kernels.dispatch import INTERPRETED, on_kernels
+from mmspec.run.placement import AUTO, device_name, placement_of
 
 ABOUT = "The verify core's ops against straightforward torch code and the memory they have to read."
 UNMEASURED = "not yet measured"

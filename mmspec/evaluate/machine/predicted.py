@@ -22,10 +22,11 @@ from mmspec.evaluate.continuous.figures import pipeline_arguments
 from mmspec.evaluate.engine.bench import bench
 from mmspec.evaluate.engine.domain import Domain
 from mmspec.evaluate.engine.provenance import environment, threads
-from mmspec.evaluate.engine.runs import Runner, TimedRun
+from mmspec.evaluate.engine.runs import Runner
 from mmspec.evaluate.engine.suite import Method, Setting
 from mmspec.evaluate.registry import config_of, domain_of
 from mmspec.evaluate.vlm.runner import generation_arguments
+from mmspec.run.timed_run import TimedRun
 
 LIMIT = 0.15  # the error that an estimate aims for
 _EVERY = {"vlm": 4, "image": 6, "continuous": 4}  # the interval between counted rounds of a request

@@ -10,7 +10,8 @@ import torch
 from mmspec import zoo
 from mmspec.evaluate.machine.measure import comparison_rows
 from mmspec.evaluate.machine.trained_models import BASELINES, decoding_runners
-from mmspec.evaluate.vlm.requests import REAL_TASKS, encode
+from mmspec.evaluate.vlm.requests import REAL_TASKS
+from mmspec.run.vlm_requests import encode
 from mmspec.zoo.files.fetched import is_fetched
 
 NAME, DRAFTER = "smollm2", "smollm2/eagle3"

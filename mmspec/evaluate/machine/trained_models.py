@@ -15,17 +15,18 @@ import torch
 
 from mmspec import zoo
 from mmspec.core.length.controls import FixedLength
-from mmspec.evaluate.engine.placement import inputs_on
 from mmspec.evaluate.engine.runs import Runner
 from mmspec.evaluate.image.config import ImageSetting
 from mmspec.evaluate.image.domain import DOMAIN as IMAGES
 from mmspec.evaluate.image.methods import ImageMethod
-from mmspec.evaluate.image.resources import ImageResources
 from mmspec.evaluate.machine.measure import comparison_rows
-from mmspec.evaluate.vlm.requests import encode, held_out
-from mmspec.evaluate.vlm.runner import run_ours, run_peer, sampling_arguments
+from mmspec.evaluate.vlm.requests import held_out
 from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
 from mmspec.methods import methods
+from mmspec.run.image_models import ImageResources
+from mmspec.run.placement import inputs_on
+from mmspec.run.vlm_requests import encode
+from mmspec.run.vlm_runs import run_ours, run_peer, sampling_arguments
 from mmspec.vlm import Rounds
 from mmspec.vlm.drafters import Chain
 from mmspec.zoo.architectures.llava import TextSize, new_model, new_processor

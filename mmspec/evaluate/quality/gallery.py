@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from mmspec.evaluate.engine.runs import row_passes
 from mmspec.evaluate.engine.statistics import mean, middle
 from mmspec.evaluate.engine.suite import Method, Setting
 from mmspec.evaluate.quality.features import clip_score, retrieval
 from mmspec.evaluate.quality.frechet import distances
+from mmspec.run.timed_run import row_passes
 
 FIELDS = ("images", "frechet", "frechet_interval", "frechet_ar", "frechet_ratio", "frechet_ratio_interval", "clip_score",
           "retrieval", "judge")  # fmt: skip

@@ -9,7 +9,7 @@ from typing import ClassVar
 from mmspec.evaluate.engine.config import option
 from mmspec.evaluate.engine.drawn import LARGEST, DrawnBenchConfig, DrawnSetting
 from mmspec.evaluate.engine.suite import Method
-from mmspec.evaluate.model_kinds import BLOCKS, VIDEO_MODELS, in_zoo, video_kind
+from mmspec.run.model_kinds import BLOCKS, VIDEO_MODELS, in_zoo, video_kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class VideoBenchConfig(DrawnBenchConfig):
     )
 
     def __post_init__(self) -> None:
-        from mmspec.evaluate.quality.rewards import check_reward
+        from mmspec.run.rewards import check_reward
 
         suite = self.plan()
         if self.model is None:

@@ -7,32 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from mmspec.evaluate.decoding_options import decoding_call
 from mmspec.evaluate.engine.domain import Domain, SamplingOverrides
-from mmspec.evaluate.engine.placement import clock, weights_of
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
-from mmspec.evaluate.engine.runs import Sampler, TimedRun, parts_of, raise_errors, timed_run
+from mmspec.evaluate.engine.runs import Sampler
 from mmspec.evaluate.image.domain import DOMAIN as OF_CODES
 from mmspec.evaluate.image.figures import codes_run
-from mmspec.evaluate.model_kinds import BLOCKS, CODES, VIDEO_MODELS, in_zoo, video_kind
 from mmspec.evaluate.pictures import GenerationRequest
 from mmspec.evaluate.quality.features import Scorer
 from mmspec.evaluate.video import page
+from mmspec.evaluate.video.calibration import FIRST, STEP, motion_prompts, requests_of
 from mmspec.evaluate.video.config import VideoBenchConfig, VideoSetting
 from mmspec.evaluate.video.figures import block_bytes, block_facts, certainty, complete, draw
 from mmspec.evaluate.video.quality import FIELDS, QUALITY, VideoReference
-from mmspec.evaluate.video.resources import (
-    ALONE,
-    FIRST,
-    STEP,
-    PipelineCall,
-    VideoResources,
-    motion_prompts,
-    open_video,
-    requests_of,
-)
 from mmspec.evaluate.video.suites import SUITES, SWEPT_BLOCKS, SWEPT_CODES, VideoMethod
 from mmspec.methods import parse
+from mmspec.run.decoding_options import decoding_call
+from mmspec.run.model_kinds import BLOCKS, CODES, VIDEO_MODELS, in_zoo, video_kind
+from mmspec.run.placement import clock, weights_of
+from mmspec.run.timed_run import TimedRun, parts_of, raise_errors, timed_run
+from mmspec.run.video_models import ALONE, PipelineCall, VideoResources, open_video
 from mmspec.zoo.world.tracking import agreement
 from mmspec.zoo.world.video_prompts import named_movers
 

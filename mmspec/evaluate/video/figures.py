@@ -13,14 +13,15 @@ from torch import Tensor
 
 from mmspec.evaluate.engine.domain import TimedSetting
 from mmspec.evaluate.engine.rows import identical
-from mmspec.evaluate.engine.runs import TimedRun, completed, raise_errors
+from mmspec.evaluate.engine.runs import completed
 from mmspec.evaluate.engine.statistics import interval, middle, paired_ratios
-from mmspec.evaluate.engine.suite import PLAIN
 from mmspec.evaluate.image.figures import LawObserver
-from mmspec.evaluate.model_kinds import BLOCKS
 from mmspec.evaluate.pictures import GenerationRequest
 from mmspec.evaluate.video.config import VideoSetting
-from mmspec.evaluate.video.resources import ALONE, PipelineCall, VideoResources
+from mmspec.run.decoding_options import PLAIN
+from mmspec.run.model_kinds import BLOCKS
+from mmspec.run.timed_run import TimedRun, raise_errors
+from mmspec.run.video_models import ALONE, PipelineCall, VideoResources
 from mmspec.video.decoding.cost_model import BlockCosts, BlockWork
 from mmspec.video.wan.rebuilt import Rebuilt
 

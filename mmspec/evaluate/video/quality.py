@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from mmspec.evaluate.engine.statistics import interval
-from mmspec.evaluate.engine.suite import PLAIN
+from mmspec.evaluate.video.calibration import motion_prompts
 from mmspec.evaluate.video.config import VideoBenchConfig, VideoSetting
 from mmspec.evaluate.video.figures import accepted_blocks, draw, video_shape
-from mmspec.evaluate.video.resources import PipelineCall, VideoResources, motion_prompts
 from mmspec.evaluate.video.suites import VideoMethod
+from mmspec.run.decoding_options import PLAIN
+from mmspec.run.video_models import PipelineCall, VideoResources
 from mmspec.zoo.world.scene import SHAPES
 from mmspec.zoo.world.tracking import agreement, direction_of, shape_of, track
 from mmspec.zoo.world.video_prompts import named_movers

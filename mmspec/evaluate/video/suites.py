@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from mmspec.evaluate.engine.drawn import DrawnMethod, DrawnSuite
-from mmspec.evaluate.engine.suite import PLAIN
-from mmspec.evaluate.model_kinds import BLOCKS, CODES
+from mmspec.evaluate.video.calibration import router_calibration
 from mmspec.evaluate.video.config import VideoSetting
-from mmspec.evaluate.video.resources import ALONE, PipelineCall, VideoResources, pipeline_call, router_calibration
 from mmspec.methods import parse
+from mmspec.run.decoding_options import PLAIN
+from mmspec.run.model_kinds import BLOCKS, CODES
+from mmspec.run.video_models import ALONE, PipelineCall, VideoResources, pipeline_call
 from mmspec.video.routing.budgets import Random, Strided
 from mmspec.video.routing.learned import Learned
 from mmspec.video.routing.routers import Hybrid, Relative, Router, Threshold

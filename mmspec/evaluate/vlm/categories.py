@@ -16,8 +16,9 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms.functional import pil_to_tensor
 
-from mmspec.evaluate.engine.runs import TimedRun
-from mmspec.evaluate.vlm.requests import VlmPrompt, VlmTask, albums, documents, held_out, questions
+from mmspec.evaluate.vlm.requests import VlmTask, albums, documents, held_out, questions
+from mmspec.run.timed_run import TimedRun
+from mmspec.run.vlm_requests import VlmPrompt
 from mmspec.zoo.world.documents import REQUESTS as TRANSCRIBE
 
 POOL = 4  # requests for each that is picked

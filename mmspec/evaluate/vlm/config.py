@@ -8,12 +8,13 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from mmspec.evaluate.engine.config import BenchConfig, check_choice, option
+from mmspec.evaluate.engine.config import BenchConfig, option
 from mmspec.evaluate.engine.suite import Method, Setting
+from mmspec.run.options import check_choice
 
 if TYPE_CHECKING:
     from mmspec.evaluate.vlm.requests import VlmTask
-    from mmspec.evaluate.vlm.resources import VlmResources
+    from mmspec.run.vlm_models import VlmResources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,7 @@ class VlmBenchConfig(BenchConfig):
         super().__post_init__()
 
     def short_name(self, name: str) -> str:
-        from mmspec.evaluate.vlm.resources import short_name
+        from mmspec.run.vlm_models import short_name
 
         return short_name(name)
 

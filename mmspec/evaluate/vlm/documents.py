@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from mmspec.evaluate.vlm.requests import VlmPrompt, VlmTask, held_out_documents
-from mmspec.evaluate.vlm.resources import HYBRID
+from mmspec.evaluate.vlm.requests import VlmTask, held_out_documents
 from mmspec.io.readers import read_json
+from mmspec.run.vlm_models import HYBRID
+from mmspec.run.vlm_requests import VlmPrompt
 from mmspec.zoo.world.documents import REQUESTS as TRANSCRIBE
 from mmspec.zoo.world.documents import page
 

@@ -7,12 +7,10 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.engine.domain import Domain, SamplingOverrides
-from mmspec.evaluate.engine.placement import inputs_on, weights_of
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.resume_log import BenchLog
-from mmspec.evaluate.engine.runs import Sampler, TimedRun
+from mmspec.evaluate.engine.runs import Sampler
 from mmspec.evaluate.quality.features import Scorer
 from mmspec.evaluate.vlm import page
 from mmspec.evaluate.vlm.config import VlmBenchConfig, VlmSetting
@@ -20,8 +18,16 @@ from mmspec.evaluate.vlm.figures import complete
 from mmspec.evaluate.vlm.measured import cost_curve, same_drafts
 from mmspec.evaluate.vlm.methods import PEER, VlmMethod, chained
 from mmspec.evaluate.vlm.quality import AnswerRight, ObjectsRight, WordsRight
-from mmspec.evaluate.vlm.requests import CAPTIONS, encode_turns, evaluation_prompts, scene_prompts
-from mmspec.evaluate.vlm.resources import (
+from mmspec.evaluate.vlm.requests import CAPTIONS, evaluation_prompts, scene_prompts
+from mmspec.evaluate.vlm.runner import cases, certainty, runner, timed_runner
+from mmspec.evaluate.vlm.suites import SUITES, SWEPT
+from mmspec.evaluate.vlm.united import united
+from mmspec.methods import parse
+from mmspec.methods.text import split
+from mmspec.run.options import check_choice
+from mmspec.run.placement import inputs_on, weights_of
+from mmspec.run.timed_run import TimedRun
+from mmspec.run.vlm_models import (
     HYBRID,
     SMOLLM2,
     TARGETS,
@@ -31,11 +37,7 @@ from mmspec.evaluate.vlm.resources import (
     short_name,
     title_of,
 )
-from mmspec.evaluate.vlm.runner import cases, certainty, runner, timed_runner
-from mmspec.evaluate.vlm.suites import SUITES, SWEPT
-from mmspec.evaluate.vlm.united import united
-from mmspec.methods import parse
-from mmspec.methods.text import split
+from mmspec.run.vlm_requests import encode_turns
 
 TIMING = (
     "whole calls with vision tower and prefill; medians of paired ratios of seconds per emitted token; spread: "

@@ -16,16 +16,8 @@ from mmspec.evaluate.engine.observed_drafter import SharedMemory, sharing
 from mmspec.evaluate.engine.suite import GREEDY, SAMPLED
 from mmspec.evaluate.vlm.documents import DOCUMENT_REQUESTS, PAGES_AGAIN
 from mmspec.evaluate.vlm.methods import COMMON, DrafterChange, VlmMethod, VlmSuite, both, chained, shaped, with_lookup
-from mmspec.evaluate.vlm.requests import (
-    CAPTIONS,
-    QUESTIONS,
-    REAL_COUNT,
-    REAL_TASKS,
-    VlmPrompt,
-    VlmTask,
-    held_out,
-    real_prompts,
-)
+from mmspec.evaluate.vlm.requests import CAPTIONS, QUESTIONS, REAL_COUNT, REAL_TASKS, VlmTask, held_out, real_prompts
+from mmspec.run.vlm_requests import VlmPrompt
 from mmspec.vlm.drafters.graft import Graft
 from mmspec.vlm.drafters.merged import Merged, retrieval_of
 from mmspec.vlm.drafters.rasd import Fused

@@ -13,17 +13,18 @@ from torch import Tensor, nn
 from mmspec import vlm
 from mmspec.evaluate.engine.domain import TimedSetting
 from mmspec.evaluate.engine.observed_drafter import ObservedDrafter
-from mmspec.evaluate.engine.placement import clock, inputs_on
 from mmspec.evaluate.engine.rows import Margin, Results, differences, identical, parting, tie_of
-from mmspec.evaluate.engine.runs import TimedRun, completed
+from mmspec.evaluate.engine.runs import completed
 from mmspec.evaluate.engine.statistics import mean, middle, paired_ratios
 from mmspec.evaluate.vlm.categories import accept_by_depth
 from mmspec.evaluate.vlm.methods import PEER, PLAIN, VlmMethod
-from mmspec.evaluate.vlm.requests import VlmPrompt, encode
-from mmspec.evaluate.vlm.resources import VlmResources, drafter_specs
 from mmspec.evaluate.vlm.runner import generation_arguments, margins, preference, timed_runner
 from mmspec.evaluate.vlm.united import against_best, ratio_fields, run_columns
 from mmspec.io.readers import read_json
+from mmspec.run.placement import clock, inputs_on
+from mmspec.run.timed_run import TimedRun
+from mmspec.run.vlm_models import VlmResources, drafter_specs
+from mmspec.run.vlm_requests import VlmPrompt, encode
 from mmspec.zoo.files.registry import folder_of
 
 MEASURED = 4  # requests on which a drafter is timed alone

@@ -19,12 +19,12 @@ from mmspec.core.round.loop import Target
 from mmspec.core.round.rules.base import Rule, Weights
 from mmspec.core.round.rules.by_name import resolve
 from mmspec.core.round.tree import chain
-from mmspec.evaluate.engine.placement import clock
 from mmspec.evaluate.engine.resume_log import BenchLog
 from mmspec.evaluate.engine.suite import Setting
 from mmspec.evaluate.vlm.config import VlmBenchConfig
-from mmspec.evaluate.vlm.resources import VlmResources
 from mmspec.evaluate.vlm.runner import cases, generation_arguments
+from mmspec.run.placement import clock
+from mmspec.run.vlm_models import VlmResources
 
 RULES, PROMPTS = ("traversal", "recursive", "match"), 10
 DRAWS = 256  # uniforms per round: the accept length is a mean over them, so that only the drafts vary

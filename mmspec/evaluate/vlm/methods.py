@@ -12,7 +12,7 @@ from mmspec.core.drafting.shapes import Chain, Shape
 from mmspec.core.length.controls import FixedLength, LengthControl
 from mmspec.evaluate.engine.suite import Method, Suite
 from mmspec.evaluate.vlm.requests import VlmTask
-from mmspec.evaluate.vlm.resources import VlmResources, drafter_specs, takes_pictures
+from mmspec.run.vlm_models import VlmResources, drafter_specs, takes_pictures
 
 PEER, PLAIN = "hf", "plain"
 HEAD = "vlm/specdecpp"  # an acceptance head of the zoo, trained for vlm/eagle

@@ -11,9 +11,9 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
-from mmspec.evaluate.engine.placement import inputs_on
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.vlm.requests import DOCUMENT
+from mmspec.run.placement import inputs_on
 from mmspec.vlm.hf_model import class_generate
 from mmspec.vlm.training.examples import Example, encode
 from mmspec.zoo.world.captions import REQUESTS, Claim, parse_caption, truth

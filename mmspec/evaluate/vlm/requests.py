@@ -5,29 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import count as counting
 from pathlib import Path
-from typing import Any
-
-from PIL.Image import Image
-from torch import Tensor
 
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.io.readers import read_json
-from mmspec.vlm.training.examples import Example
-from mmspec.vlm.training.examples import encode as encode_examples
+from mmspec.run.scenes import FIRST_SCENE, SCENES_A_SEED, check_scenes, long_scenes, scenes_of_many_objects
+from mmspec.run.vlm_requests import VlmPrompt
 from mmspec.zoo.world.captions import REQUESTS, REVERSED_REQUESTS
 from mmspec.zoo.world.documents import REQUESTS as TRANSCRIBE
 from mmspec.zoo.world.documents import Document, page, sample_document
 from mmspec.zoo.world.instructions import INSTRUCTION_KINDS, InstructionKind
 from mmspec.zoo.world.questions import ORDINALS, QUESTION_KINDS, question
 from mmspec.zoo.world.render import render
-from mmspec.zoo.world.scene import EVAL_SEEDS, Scene, sample_scene
+from mmspec.zoo.world.scene import Scene, sample_scene
 
-# the first scene; quality figures use the scenes before it
-_FIRST = EVAL_SEEDS[0] + 1_000_000
-_APART, _ALBUMS, _ASKED = 100_000, 40_000, 80_000  # scenes per seed, and the first scene of albums and of questions
-_LONG = 5
+_ALBUMS, _ASKED = 40_000, 80_000  # of the scenes of a seed, the first of albums and of questions
 _PICTURES_EVERY = 10
 _REQUESTS = (*REQUESTS, *REVERSED_REQUESTS[:1])
 DOCUMENT = "document"  # the category of prompts about a document
@@ -35,29 +27,20 @@ REAL_COUNT = 8  # prompts of every kind, written by hand and absent from all tra
 _REAL_FILE = Path(__file__).with_name("real_prompts.json")
 
 
-@dataclass(frozen=True, slots=True)
-class VlmPrompt:
-    """A request with or without pictures."""
-
-    text: str
-    images: tuple[Image, ...] = ()  # shown before the first turn
-    history: tuple[tuple[str, str], ...] = ()  # earlier turns as (role, text), the user's first
-
-
 def held_out(count: int, seed: int = 0) -> list[VlmPrompt]:
     """Return `count` requests with long answers about held-out scenes; a pure function of its arguments. Scenes hold at
     least five objects, so that the answer is long. Every tenth request shows three pictures and asks about a single
     picture of them."""
-    _check(count, seed)
-    scenes = _long_scenes(_FIRST + seed * _APART)
+    check_scenes(count, seed)
+    scenes = scenes_of_many_objects(FIRST_SCENE + seed * SCENES_A_SEED)
     return [_prompt(index, scenes) for index in range(count)]
 
 
 def questions(count: int, seed: int = 0) -> list[VlmPrompt]:
     """Return `count` questions about a single fact of a held-out scene, all kinds in turn. The fact is a word or two,
     and the answer a short sentence."""
-    _check(count, seed)
-    scenes = [sample_scene(_FIRST + seed * _APART + _ASKED + index) for index in range(count)]
+    check_scenes(count, seed)
+    scenes = [sample_scene(FIRST_SCENE + seed * SCENES_A_SEED + _ASKED + index) for index in range(count)]
     kinds = [QUESTION_KINDS[index % len(QUESTION_KINDS)] for index in range(count)]
     question_list = [question(scene, seed, kind) for scene, kind in zip(scenes, kinds, strict=True)]
     return [VlmPrompt(query.prompt, (render(scene),)) for query, scene in zip(question_list, scenes, strict=True)]
@@ -73,37 +56,19 @@ def documents(count: int, seed: int = 0) -> list[VlmPrompt]:
 
 def held_out_documents(count: int, seed: int = 0) -> list[Document]:
     """Return the documents of `documents`."""
-    _check(count, seed)
-    return [sample_document(_FIRST + seed * _APART + index) for index in range(count)]
+    check_scenes(count, seed)
+    return [sample_document(FIRST_SCENE + seed * SCENES_A_SEED + index) for index in range(count)]
 
 
 def albums(count: int, seed: int = 0, pictures: int = 16) -> list[VlmPrompt]:
     """Return `count` requests that show `pictures` scenes and ask for the caption of one of the first three."""
-    _check(count, seed)
-    scenes = _long_scenes(_FIRST + seed * _APART + _ALBUMS)
+    check_scenes(count, seed)
+    scenes = scenes_of_many_objects(FIRST_SCENE + seed * SCENES_A_SEED + _ALBUMS)
     wanted = [f"Describe the {name} picture." for name in ORDINALS[:pictures]] if pictures > 1 else REQUESTS
     return [
         VlmPrompt(wanted[index % len(wanted)], tuple(render(next(scenes)) for _ in range(pictures)))
         for index in range(count)
     ]
-
-
-def long_scenes(count: int, seed: int = 0) -> list[Scene]:
-    """Return `count` held-out scenes of at least five objects, the first scenes of `held_out`."""
-    _check(count, seed)
-    scenes = _long_scenes(_FIRST + seed * _APART)
-    return [next(scenes) for _ in range(count)]
-
-
-def _check(count: int, seed: int) -> None:
-    if count < 1:
-        raise ValueError(f"--prompts: expected at least 1, got {count}, ask for more")
-    if not 0 <= seed < 10_000:  # later scenes are not held out
-        raise ValueError(f"--seed: expected 0 to 9999, got {seed}, pick another")
-
-
-def _long_scenes(first: int) -> Iterator[Scene]:
-    return (scene for scene in map(sample_scene, counting(first)) if len(scene.things) >= _LONG)
 
 
 def _prompt(index: int, scenes: Iterator[Scene]) -> VlmPrompt:
@@ -126,12 +91,6 @@ def scene_prompts(count: int, seed: int, *, with_documents: bool) -> list[Evalua
             texts, shown = (REQUESTS[i % len(REQUESTS)],), (partial(render, scene),)
             prompts.append(EvaluationPrompt(f"scene-{scene.seed}", texts, pictures=shown, world=scene.seed))
     return prompts
-
-
-def demo_scenes(count: int = 3) -> list[Scene]:
-    """Return the held-out scenes of the demo."""
-    scenes = _long_scenes(_FIRST - 100_000)
-    return [next(scenes) for _ in range(count)]
 
 
 @cache
@@ -168,23 +127,6 @@ def evaluation_prompts(count: int, seed: int = 0) -> list[EvaluationPrompt]:
     return prompts
 
 
-def encode(processor: Any, prompts: Sequence[VlmPrompt]) -> dict[str, Tensor]:
-    """Encode a batch of prompts through the chat template, padded on the left, as inputs of `generate`. The processor
-    of a text-only model is its tokenizer."""
-    if not getattr(processor, "chat_template", None) and (prompt := next((p for p in prompts if p.history), None)):
-        turns = 1 + sum(role == "user" for role, _ in prompt.history)
-        raise ValueError(
-            f"turns: expected a single turn for a processor without a chat template, got {turns}; send each turn alone"
-        )
-    return encode_examples(
-        processor,
-        [
-            Example(f"prompt {number}", prompt.text, prompt.images, history=prompt.history)
-            for number, prompt in enumerate(prompts, 1)
-        ],
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class VlmTask:
     """A kind of request in a bench."""
@@ -211,16 +153,3 @@ ALBUMS = tuple(
     VlmTask(f"{count} picture{'s' * (count > 1)}", partial(albums, pictures=count), 128, pictures=count)
     for count in (1, 4, 8, 16)
 )
-
-
-def encode_turns(
-    processor: Any, turns: Sequence[str], answers: Sequence[str], pictures: tuple[Image, ...]
-) -> dict[str, Tensor]:
-    """Return the inputs of `generate` for the last turn of a conversation, after the answers to all others; pictures
-    are shown before the first turn. An invalid picture is an `ImageError`."""
-    history = [
-        part
-        for turn, answer in zip(turns[:-1], answers, strict=False)
-        for part in (("user", turn), ("assistant", answer))
-    ]
-    return encode(processor, [VlmPrompt(turns[-1], pictures, tuple(history))])

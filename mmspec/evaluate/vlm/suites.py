@@ -37,7 +37,7 @@ from mmspec.evaluate.vlm.requests import (
     REAL_COUNT,
     REAL_TASKS,
 )
-from mmspec.evaluate.vlm.resources import HYBRID, SMOLLM2
+from mmspec.run.vlm_models import HYBRID, SMOLLM2
 
 LONGEST = 12
 FIXED = (1, 2, 3, 4, 5, 7, 9, LONGEST)  # chain lengths that the controller is compared with

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 
-from mmspec.evaluate.engine.runs import Attempt, Failure, TimedRun, completed
+from mmspec.evaluate.engine.runs import Attempt, Failure, completed
 from mmspec.evaluate.engine.statistics import PARTS, middle, paired_ratios, pairs, spread
 from mmspec.evaluate.report.page import Grid
 from mmspec.evaluate.vlm.config import VlmBenchConfig
 from mmspec.evaluate.vlm.methods import PEER, PLAIN
+from mmspec.run.timed_run import TimedRun
 
 _SAME = ("method", "key", "drafter", "point", "controlled", "batch", "temperature", "pictures", "limit", "natural_end",
          "parameters", "training_seconds")  # fmt: skip

@@ -35,7 +35,7 @@ def has_video_tokens() -> bool:
 def offered(model: str, law: str) -> dict[str, str]:
     """Return the "exact" or "relaxed" decodings of "t2i", "mar", "car" or "video/tokens" whose weights are available:
     the titles by text form."""
-    from mmspec.evaluate.model_kinds import CODES, CONTINUOUS_MODELS
+    from mmspec.run.model_kinds import CODES, CONTINUOUS_MODELS
 
     if model in CONTINUOUS_MODELS:
         decodings = dict(_continuous(model, CONTINUOUS_MODELS[model], law == "exact"))
@@ -59,7 +59,7 @@ def offered(model: str, law: str) -> dict[str, str]:
 def _continuous(model: str, kind: str, exact: bool) -> Iterator[tuple[str, str]]:
     """Yield text forms and titles: relaxed methods with a setting that makes them exact, then the other methods. A
     method appears once for each choice of its first setting, or for each rule."""
-    from mmspec.evaluate.continuous.resources import rule_names
+    from mmspec.run.continuous_models import rule_names
 
     known = [method for method in methods("continuous", "decoding", models=kind) if _is_here(method, model)]
     texts = [f"{method.name}:{method.facts['exact_at']}" for method in known if exact and "exact_at" in method.facts]
@@ -79,8 +79,8 @@ def _continuous(model: str, kind: str, exact: bool) -> Iterator[tuple[str, str]]
 
 def continuous_call(text: str, kind: str) -> tuple[MethodCall, str]:
     """Return the decoding of a text, and its title."""
-    from mmspec.evaluate.continuous.resources import split_rule
-    from mmspec.evaluate.decoding_options import decoding_call
+    from mmspec.run.continuous_models import split_rule
+    from mmspec.run.decoding_options import decoding_call
 
     text, rule = split_rule(text, None)
     call = decoding_call(text, "continuous", kind)

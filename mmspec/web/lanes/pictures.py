@@ -16,9 +16,9 @@ from mmspec.web.lanes.python_code import block_code, picture_code
 
 if TYPE_CHECKING:
     from mmspec.core.round.loop import DecodingRun
-    from mmspec.evaluate.continuous.resources import ContinuousResources
-    from mmspec.evaluate.image.resources import ImageResources
-    from mmspec.evaluate.video.resources import VideoResources
+    from mmspec.run.continuous_models import ContinuousResources
+    from mmspec.run.image_models import ImageResources
+    from mmspec.run.video_models import VideoResources
     from mmspec.video.decoding.output import BlockRecord
 
 CELL_PER_PASS = {"mar": {"num_iter": 64}}  # as many passes as cells: published models draw few cells per pass, too
@@ -130,18 +130,18 @@ def image_request(
 ) -> PictureRequest:
     """Return the request of an image, or of a video of tokens (domain "video"), from a prompt or a class and the text
     form of the decoding. `plain` are the arguments of both lanes, such as the temperature."""
-    from mmspec.evaluate.continuous.resources import ContinuousResources
+    from mmspec.run.continuous_models import ContinuousResources
 
     (condition,) = resources.pipeline_prompts([prompt])
     if isinstance(resources, ContinuousResources):
-        from mmspec.evaluate.continuous.resources import decoding_of as continuous_decoding
-        from mmspec.evaluate.continuous.resources import split_rule
+        from mmspec.run.continuous_models import decoding_of as continuous_decoding
+        from mmspec.run.continuous_models import split_rule
 
         plain = {**CELL_PER_PASS.get(resources.zoo, {}), **plain}
         fast, (_, title) = continuous_decoding(decoding, resources), continuous_call(decoding, resources.kind)
         texts = split_rule(decoding, None)
     else:
-        from mmspec.evaluate.image.resources import decoding_of
+        from mmspec.run.image_models import decoding_of
 
         call = decoding_of(decoding, domain=domain)
         drafter, rule = call.make(resources)
@@ -156,7 +156,7 @@ def image_request(
 def video_request(resources: VideoResources, prompt: str, threshold: float, blocks: int, seed: int) -> PictureRequest:
     """Return the request of a video of blocks. The threshold is the least score of an accepted block; infinity accepts
     none, and the video is the model's own."""
-    from mmspec.evaluate.video.resources import decoding_of
+    from mmspec.run.video_models import decoding_of
 
     call = decoding_of("sdvg", resources, {"threshold": threshold})
     title, code = f"SDVG, threshold {threshold:g}", block_code(prompt, threshold, {"blocks": blocks, "seed": seed})

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from mmspec.core.round.loop import DecodingRun
-    from mmspec.evaluate.vlm.resources import VlmResources
+    from mmspec.run.vlm_models import VlmResources
 
 EXACT, RELAXED = "exact", "relaxed"
 
@@ -25,7 +25,7 @@ class VlmLaneRequest:
 
     picture: Image
     text: str
-    drafter: str = "dspark"  # its name in `mmspec.evaluate.vlm.resources`
+    drafter: str = "dspark"  # its name in `mmspec.run.vlm_models`
     law: str = EXACT  # "exact", or "relaxed" for typical acceptance
     temperature: float = 0.0  # 0 is greedy
     seed: int = 0
@@ -33,8 +33,8 @@ class VlmLaneRequest:
 
     def code(self) -> str:
         """Return a Python program that gives the answer of the fast lane."""
-        from mmspec.evaluate.vlm.resources import drafter_specs
-        from mmspec.evaluate.vlm.runner import sampling_arguments
+        from mmspec.run.vlm_models import drafter_specs
+        from mmspec.run.vlm_runs import sampling_arguments
 
         return caption_code(
             self.text,
@@ -57,7 +57,7 @@ class VlmLane(Lane):
 
 def vlm_lanes(resources: VlmResources, request: VlmLaneRequest, seconds: float) -> Iterator[tuple[VlmLane, VlmLane]]:
     """Decode the plain answer and then the drafted answer, each for at most `seconds`; yield both after every round."""
-    from mmspec.evaluate.vlm.resources import title_of
+    from mmspec.run.vlm_models import title_of
 
     plain, drafted = VlmLane("plain decoding"), VlmLane(title_of(request.drafter))
     starts = (
@@ -69,8 +69,8 @@ def vlm_lanes(resources: VlmResources, request: VlmLaneRequest, seconds: float) 
 
 def _start(resources: VlmResources, request: VlmLaneRequest, drafter: Any, law: str) -> DecodingRun:
     from mmspec.core.round.rules.typical import TypicalAcceptance
-    from mmspec.evaluate.vlm.requests import VlmPrompt, encode
-    from mmspec.evaluate.vlm.runner import sampling_arguments
+    from mmspec.run.vlm_requests import VlmPrompt, encode
+    from mmspec.run.vlm_runs import sampling_arguments
     from mmspec.vlm import start
 
     inputs = encode(resources.processor, [VlmPrompt(request.text, (request.picture,))])
@@ -114,7 +114,7 @@ def recommended() -> str:
 
 def offered(law: str) -> list[tuple[str, str]]:
     """Return the titles and names of the "exact" or "relaxed" drafters, the recommended drafter first."""
-    from mmspec.evaluate.vlm.resources import drafter_names, title_of
+    from mmspec.run.vlm_models import drafter_names, title_of
 
     best = [recommended(), "msd", "eagle"] if law == EXACT else ["recycling", "lookup", "msd"]
     names = [name for name in drafter_names() if name != "none"]

@@ -167,7 +167,7 @@ def _switch(law: Any) -> tuple[Any, Any, Any]:
 
 def _examples() -> list[tuple[Any, str]]:
     """Return pictures outside the training data, each with a question."""
-    from mmspec.evaluate.vlm.requests import demo_scenes
+    from mmspec.run.scenes import demo_scenes
     from mmspec.zoo.world.render import render
 
     return [(render(scene), question) for scene, question in zip(demo_scenes(len(QUESTIONS)), QUESTIONS, strict=True)]

@@ -15,13 +15,13 @@ from mmspec.evaluate.continuous.config import ContinuousBenchConfig
 from mmspec.evaluate.continuous.domain import DOMAIN, token_bytes
 from mmspec.evaluate.continuous.figures import predicted_speedup
 from mmspec.evaluate.continuous.page import COLUMNS
-from mmspec.evaluate.continuous.resources import open_continuous, pipeline_of
 from mmspec.evaluate.continuous.suites import PARTS, SUITES
 from mmspec.evaluate.engine.bench import bench
 from mmspec.evaluate.engine.domain import bench_failures
 from mmspec.evaluate.engine.rows import FIELDS
 from mmspec.evaluate.report.bench_page import markdown
 from mmspec.evaluate.report.plots import draw
+from mmspec.run.continuous_models import open_continuous, pipeline_of
 from tests.evaluate.tiny_continuous import captioned, causal, masked, use_tiny_continuous
 
 ROW = {*FIELDS, "guidance", "num_iter", "head_calls", "target_forwards", "acceptance", "gamma", "cost_ratio",

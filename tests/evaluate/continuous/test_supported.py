@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from mmspec.cli import app
-from mmspec.evaluate.supported_decodings import continuous_records
 from mmspec.imagegen import Annealing, HeadSampling, Lazy, ScheduledSteps
+from mmspec.run.supported_decodings import continuous_records
 from tests.evaluate.tiny_continuous import masked, use_tiny_continuous
 
 NAMES = {"MARPipeline": "mar", "ContinuousARPipeline": "car"}

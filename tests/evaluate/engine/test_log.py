@@ -12,9 +12,10 @@ import mmspec
 from mmspec.evaluate.engine import provenance as fingerprints
 from mmspec.evaluate.engine.provenance import fingerprint
 from mmspec.evaluate.engine.resume_log import BenchLog, log_beside
-from mmspec.evaluate.engine.runs import Failure, TimedRun
+from mmspec.evaluate.engine.runs import Failure
 from mmspec.evaluate.engine.suite import CellGroup, Method, Setting
 from mmspec.io.interrupts import Stopped
+from mmspec.run.timed_run import TimedRun
 
 SETTING = Setting(batch=2, temperature=0.0, prompts=6, seed=7)
 GROUP = CellGroup("b", "m", SETTING, (Method("ar", "plain"),), SETTING.name(), "text")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from mmspec.evaluate.engine.rows import FIELDS, identical, judged_row, parting, passes, timed_row
-from mmspec.evaluate.engine.runs import Failure, TimedRun
+from mmspec.evaluate.engine.runs import Failure
 from mmspec.evaluate.engine.statistics import time_split
 from mmspec.evaluate.engine.suite import Method
+from mmspec.run.timed_run import TimedRun
 
 PARTS = {"prefill": 0.5, "draft": 0.25, "target": 0.5, "verify": 0.125, "other": 0.125}
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mmspec.evaluate.engine.runs import Failure, TimedRun, completed, failures, interleave
+from mmspec.evaluate.engine.runs import Failure, completed, failures, interleave
 from mmspec.evaluate.engine.statistics import middle, paired_ratios, spread
+from mmspec.run.timed_run import TimedRun
 
 
 def run(seconds: float) -> TimedRun:

@@ -9,7 +9,7 @@ import pytest
 from mmspec.evaluate.image.config import ImageBenchConfig
 from mmspec.evaluate.image.domain import DOMAIN
 from mmspec.evaluate.image.families import FAMILIES
-from mmspec.evaluate.image.resources import ImageResources, zoo_resources
+from mmspec.run.image_models import ImageResources, zoo_resources
 from tests.evaluate.tiny_images import use_tiny_images
 
 

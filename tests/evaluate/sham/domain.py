@@ -3,9 +3,9 @@
 from types import SimpleNamespace
 
 from mmspec.evaluate.engine.domain import Domain
-from mmspec.evaluate.engine.runs import TimedRun
 from mmspec.evaluate.report.bench_page import COLUMNS, Page
 from mmspec.evaluate.report.plots import ACCEPT_LENGTH, SPEEDUP, Panel
+from mmspec.run.timed_run import TimedRun
 from tests.evaluate.sham.config import Config
 from tests.evaluate.sham.suites import SUITES
 

@@ -18,12 +18,13 @@ from mmspec.evaluate.engine.rows import FIELDS
 from mmspec.evaluate.report.bench_page import markdown
 from mmspec.evaluate.report.plots import draw
 from mmspec.evaluate.video import quality
+from mmspec.evaluate.video.calibration import CALIBRATION, motion_prompts, router_calibration
 from mmspec.evaluate.video.config import VideoBenchConfig
 from mmspec.evaluate.video.domain import DOMAIN
 from mmspec.evaluate.video.figures import VideoPassCosts, pass_costs, predicted_seconds
 from mmspec.evaluate.video.page import COLUMNS
-from mmspec.evaluate.video.resources import CALIBRATION, PipelineCall, motion_prompts, open_video, router_calibration
 from mmspec.evaluate.video.suites import SUITES
+from mmspec.run.video_models import PipelineCall, open_video
 from mmspec.zoo.world.video import render_frames, sample_video_scene
 from mmspec.zoo.world.video_prompts import video_prompt
 from tests.evaluate.tiny_video import BLOCKS, saved, tiny_video_zoo, use_tiny_video

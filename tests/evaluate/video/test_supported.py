@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from mmspec import video
 from mmspec.cli import app
-from mmspec.evaluate.model_kinds import BLOCKS, CODES
-from mmspec.evaluate.supported_decodings import router_records, video_model_records
 from mmspec.methods import names
+from mmspec.run.model_kinds import BLOCKS, CODES
+from mmspec.run.supported_decodings import router_records, video_model_records
 from mmspec.video.routing.learned import Advantage, AdvantageConfig
 from tests.evaluate.tiny_video import tiny_video_zoo, use_tiny_video
 from tests.video.decoding.tiny import bright

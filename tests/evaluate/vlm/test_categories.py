@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from mmspec.evaluate.engine.bench import bench
-from mmspec.evaluate.engine.runs import TimedRun
 from mmspec.evaluate.report.bench_page import markdown
 from mmspec.evaluate.vlm.categories import (
     CATEGORIES,
@@ -20,6 +19,7 @@ from mmspec.evaluate.vlm.categories import (
 from mmspec.evaluate.vlm.config import VlmBenchConfig
 from mmspec.evaluate.vlm.domain import DOMAIN
 from mmspec.evaluate.vlm.requests import held_out, questions
+from mmspec.run.timed_run import TimedRun
 from tests.evaluate.tiny_zoo import use_tiny_zoo
 
 BY_NAME = {task.name: task for task in CATEGORIES}

@@ -16,7 +16,7 @@ from mmspec.evaluate.vlm.config import VlmBenchConfig
 from mmspec.evaluate.vlm.domain import DOMAIN
 from mmspec.evaluate.vlm.families import _NODES, ANSWERS, FAMILIES, several_answers
 from mmspec.evaluate.vlm.requests import held_out
-from mmspec.evaluate.vlm.resources import takes_pictures
+from mmspec.run.vlm_models import takes_pictures
 from tests.evaluate.tiny_zoo import use_tiny_zoo
 from tests.evaluate.vlm.tiny_text import save_text_model
 from tests.vlm.tiny import prompt, tiny

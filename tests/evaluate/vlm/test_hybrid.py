@@ -16,7 +16,7 @@ from mmspec.evaluate.vlm.config import VlmBenchConfig
 from mmspec.evaluate.vlm.domain import DOMAIN
 from mmspec.evaluate.vlm.quality import WordsRight, evaluate_hybrid
 from mmspec.evaluate.vlm.requests import DOCUMENTS, documents, held_out_documents
-from mmspec.evaluate.vlm.resources import drafter_names, short_name, zoo_resources
+from mmspec.run.vlm_models import drafter_names, short_name, zoo_resources
 from mmspec.zoo.files.table import MODELS
 from mmspec.zoo.world.scene import EVAL_START
 from tests.evaluate.tiny_hybrid import tiny_hybrid, use_tiny_hybrid

@@ -6,14 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mmspec.evaluate.vlm.requests import (
-    REAL_COUNT,
-    REAL_TASKS,
-    VlmPrompt,
-    evaluation_prompts,
-    prompts_by_kind,
-    real_prompts,
-)
+from mmspec.evaluate.vlm.requests import REAL_COUNT, REAL_TASKS, evaluation_prompts, prompts_by_kind, real_prompts
+from mmspec.run.vlm_requests import VlmPrompt
 from mmspec.zoo.world.instructions import INSTRUCTION_KINDS as KINDS
 from mmspec.zoo.world.instructions import instruction
 

@@ -16,9 +16,9 @@ from mmspec.evaluate.report.bench_page import markdown, tables
 from mmspec.evaluate.vlm.config import VlmBenchConfig
 from mmspec.evaluate.vlm.domain import DOMAIN
 from mmspec.evaluate.vlm.measured import WIDTHS, pass_seconds
-from mmspec.evaluate.vlm.requests import VlmPrompt, encode
-from mmspec.evaluate.vlm.resources import VlmResources, open_target, published_resources
 from mmspec.io.checkpoints import cast_weights
+from mmspec.run.vlm_models import VlmResources, open_target, published_resources
+from mmspec.run.vlm_requests import VlmPrompt, encode
 from tests.evaluate.vlm.tiny_text import save_text_model, text_model, text_tokenizer
 
 KINDS = ("rewriting", "second_turn")

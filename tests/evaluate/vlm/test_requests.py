@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from mmspec.evaluate.vlm.requests import VlmPrompt, albums, demo_scenes, encode, held_out, questions
+from mmspec.evaluate.vlm.requests import albums, held_out, questions
+from mmspec.run.scenes import demo_scenes
+from mmspec.run.vlm_requests import VlmPrompt, encode
 from mmspec.zoo.world.scene import is_eval_seed
 from tests.evaluate.tiny_zoo import byte_processor
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmspec.evaluate.image.resources import folder_resources
 from mmspec.imagegen import LlamaGenPipeline
 from mmspec.imagegen.components import CONFIG, WEIGHTS, read_weights, write_component
 from mmspec.imagegen.llamagen.load import llamagen_from_state_dict, vq_from_state_dict
+from mmspec.run.image_models import folder_resources
 from tests.imagegen.llamagen.tiny import CLASS, tokenizer_model, transformer
 
 

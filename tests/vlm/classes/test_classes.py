@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from mmspec.evaluate.supported import greedy_table
+from mmspec.run.supported import greedy_table
 from tests.vlm.classes.build import config_of, model_of
 from tests.vlm.classes.cells import ENABLED, Reference, compare, outcome, reference
 from tests.vlm.classes.pictures import picture_prompt

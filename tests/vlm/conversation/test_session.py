@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import mmspec
-from mmspec.evaluate.vlm.requests import demo_scenes
+from mmspec.run.scenes import demo_scenes
 from mmspec.zoo.world.render import render
 from tests.vlm.conversation.talks import counted
 from tests.vlm.layer_kinds import model_with

@@ -9,7 +9,7 @@ import PIL.Image
 import pytest
 from tokenizers import processors
 
-from mmspec.evaluate.vlm.requests import VlmPrompt, encode, encode_turns
+from mmspec.run.vlm_requests import VlmPrompt, encode, encode_turns
 from mmspec.vlm.conversation.session import Session
 from mmspec.vlm.training import examples
 from mmspec.vlm.training.examples import Example

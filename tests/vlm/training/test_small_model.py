@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import mmspec
 from mmspec.cli import app
 from mmspec.core.length.controls import FixedLength
-from mmspec.evaluate.vlm.resources import VlmResources
+from mmspec.run.vlm_models import VlmResources
 from mmspec.vlm.drafters.small_model import SmallModel, load_small_model
 from mmspec.vlm.training.data import TrainingData
 from mmspec.vlm.training.examples import Example, encode, with_answers

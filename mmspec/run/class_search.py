@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 
-from mmspec.evaluate.supported import (
+from mmspec.run.supported import (
     UNTESTED,
     class_records,
     combination_records,
@@ -17,7 +17,7 @@ from mmspec.evaluate.supported import (
     model_records,
     refused_records,
 )
-from mmspec.evaluate.supported_decodings import continuous_records, video_model_records
+from mmspec.run.supported_decodings import continuous_records, video_model_records
 
 _SHORTEST = 3  # letters of a name that is looked for
 _YES = {"yes": "yes", "partly": "yes, but some requests are refused", "-": "not in this class"}

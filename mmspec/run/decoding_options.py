@@ -45,3 +45,6 @@ def check_needs(part: str, text: str, domain: Domain, models: str) -> None:
     needing = [entry.name for entry in known if part in entry.needs]
     if name in (entry.name for entry in known) and name not in needing:
         raise ValueError(f"--{part}: expected --decoding {' or '.join(needing)}, got {name!r}, leave --{part} out")
+
+
+PLAIN = "ar"  # plain decoding, in every sweep and in benches of drawn output

@@ -14,10 +14,10 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from mmspec import zoo
-from mmspec.evaluate.engine.domain import Resources
-from mmspec.evaluate.engine.placement import AUTO, Placement
 from mmspec.io.checkpoints import cast_weights, load_model, load_part
 from mmspec.methods import MethodInfo, find, methods
+from mmspec.run.placement import AUTO, Placement
+from mmspec.run.resources import Resources
 from mmspec.vlm.drafters.from_text import drafter_from_text
 from mmspec.zoo.files.table import MODELS
 

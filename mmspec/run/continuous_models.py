@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mmspec import zoo
-from mmspec.evaluate.decoding_options import decoding_call, refuse_options
-from mmspec.evaluate.engine.config import check_choice
-from mmspec.evaluate.model_kinds import CONTINUOUS_MODELS, MASKED, continuous_kind, in_zoo
-from mmspec.evaluate.pictures import PictureResources, checked_captions, labels_of
 from mmspec.methods import methods, names
 from mmspec.methods.text import joined, split
+from mmspec.run.decoding_options import decoding_call, refuse_options
+from mmspec.run.model_kinds import CONTINUOUS_MODELS, MASKED, continuous_kind, in_zoo
+from mmspec.run.options import check_choice
+from mmspec.run.resources import PictureResources, checked_captions, labels_of
 from mmspec.zoo.world.image import class_names
 
 if TYPE_CHECKING:

@@ -233,7 +233,7 @@ def supported() -> dict[str, object]:
 
     Every record names its tests, or whether the distribution is preserved.
     """
-    from mmspec.evaluate.supported_decodings import continuous_records, router_records, video_model_records
+    from mmspec.run.supported_decodings import continuous_records, router_records, video_model_records
 
     return {
         "models": model_records(),

@@ -10,10 +10,6 @@ from typing import Any
 from mmspec import zoo
 from mmspec.core.round.loop import Drafter
 from mmspec.core.round.rules.base import Rule
-from mmspec.evaluate.decoding_options import decoding_call
-from mmspec.evaluate.engine.config import check_choice
-from mmspec.evaluate.model_kinds import CODES, IMAGE_MODELS
-from mmspec.evaluate.pictures import PictureResources, checked_captions, labels_of
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.imagegen.request import AUTO
 from mmspec.io.checkpoints import load_model, load_part
@@ -21,6 +17,10 @@ from mmspec.io.readers import read_json
 from mmspec.methods import Domain, MethodCall, find, methods, names, parse
 from mmspec.methods.settings import nearest
 from mmspec.methods.text import joined, split
+from mmspec.run.decoding_options import decoding_call
+from mmspec.run.model_kinds import CODES, IMAGE_MODELS
+from mmspec.run.options import check_choice
+from mmspec.run.resources import PictureResources, checked_captions, labels_of
 from mmspec.zoo.world.image import class_names
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 
 from mmspec.core.round.rules.by_name import resolve
-from mmspec.evaluate.model_kinds import BLOCKS, CAUSAL, CODES, CONTINUOUS_PIPELINES, MASKED
-from mmspec.evaluate.video.resources import router_of
 from mmspec.imagegen.continuous.cspd.acceptance import Relaxation
 from mmspec.imagegen.continuous.cspd.rules import OwnWithin, TrajectoryRatio
 from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
@@ -16,6 +14,8 @@ from mmspec.imagegen.continuous.schedules.scheduled_steps import ScheduledSteps
 from mmspec.imagegen.continuous.schedules.step_annealing import Annealing
 from mmspec.imagegen.request import AUTO
 from mmspec.methods import methods
+from mmspec.run.model_kinds import BLOCKS, CAUSAL, CODES, CONTINUOUS_PIPELINES, MASKED
+from mmspec.run.video_models import router_of
 from mmspec.video.routing.learned import Advantage, AdvantageConfig, Learned
 from mmspec.video.routing.routers import TargetAlone, Threshold
 

@@ -1,0 +1,1 @@
+"""What every program does with a model: open it by name, place it, encode a request, run it plainly and drafted."""
