@@ -18,6 +18,7 @@ from mmspec.check.skeleton import sketch_model
 from mmspec.check.source import find_model
 from mmspec.check.text import report_lines
 from mmspec.check.trials import _same_answer
+from mmspec.run import vlm_runs
 from mmspec.vlm.drafters.drafter_names import new_drafter
 from mmspec.vlm.memory_needs import in_units
 from tests.check.folders import of_class
@@ -101,7 +102,7 @@ def test_the_checkpoints_own_mtp_layer_is_here(tmp_path: Path) -> None:
 
 def test_drafts_that_change_the_answer_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison does not believe the rule: another token of a drafted answer is found."""
-    real = compared.generate
+    real = vlm_runs.generate
 
     def wrong(model: object, *, drafter: object, **settings: object) -> object:
         found = real(model, drafter=drafter, **settings)
@@ -111,7 +112,7 @@ def test_drafts_that_change_the_answer_are_reported(tmp_path: Path, monkeypatch:
         sequences[0, -3] += 1
         return replace(found, sequences=sequences)
 
-    monkeypatch.setattr(compared, "generate", wrong)
+    monkeypatch.setattr(vlm_runs, "generate", wrong)
     tiny("llama").save_pretrained(tmp_path)
     report = check(str(tmp_path), tokens=8)
     assert report.comparison.first_difference == 6 and not report.to_dict()["comparison"]["identical"]

@@ -118,7 +118,7 @@ def test_a_caption_is_shown_before_it_is_written(picture: str, tmp_path: Path, m
 def test_demo_fails_when_a_text_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
-    from mmspec.evaluate.vlm import runner as runners
+    from mmspec.run import vlm_runs as runners
 
     ours = runners.run_ours
     monkeypatch.setattr(runners, "run_ours", lambda *a, **k: replace(ours(*a, **k), output=((5,),)))

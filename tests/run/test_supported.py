@@ -8,7 +8,7 @@ import pytest
 import transformers
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as IMAGE_TEXT
 
-from mmspec.evaluate import supported as page
+from mmspec.run import supported as page
 from mmspec.run.supported import (
     UNTESTED,
     class_records,
