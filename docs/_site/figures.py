@@ -25,8 +25,8 @@ from typing import Any
 
 from PIL import Image
 
+from mmspec.evaluate.engine.registry import domain_of
 from mmspec.evaluate.machine.predicted_page import predicted_panels
-from mmspec.evaluate.registry import domain_of
 from mmspec.evaluate.report import pareto, profiles
 from mmspec.evaluate.report.palette import is_plain, looks_of
 from mmspec.evaluate.report.plots import ACCEPT_LENGTH, Panel, draw, lines_of

@@ -27,7 +27,7 @@ from mmspec.cli.sizing import sizing
 from mmspec.cli.tables import print_table
 from mmspec.cli.terminal import say_next
 from mmspec.evaluate.engine.config import BenchConfig, flag_of
-from mmspec.evaluate.registry import DOMAINS, config_of, domain_of, machine_bench
+from mmspec.evaluate.engine.registry import DOMAINS, config_of, domain_of, machine_bench
 
 if TYPE_CHECKING:
     from mmspec.evaluate.engine.domain import Domain

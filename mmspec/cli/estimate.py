@@ -120,7 +120,7 @@ def estimate(
         raise BadOption(f"MODEL: expected a config, a model of the zoo or one of {_MODELS}, got none, name one")
     from mmspec.estimate.round_cost import Request, RoundCost
     from mmspec.estimate.table import estimate_table
-    from mmspec.evaluate.engine.provenance import threads as with_threads
+    from mmspec.evaluate.base.provenance import threads as with_threads
 
     with refusing(), with_threads(threads):
         if _is_video(model):

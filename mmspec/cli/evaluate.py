@@ -142,8 +142,8 @@ def evaluate(
 
 
 def _plan(run: Path, overrides: dict, several: dict, **fields: object) -> SweepPlan:
+    from mmspec.evaluate.base.media import run_folder
     from mmspec.evaluate.engine.domain import SamplingOverrides
-    from mmspec.evaluate.engine.media import run_folder
     from mmspec.evaluate.engine.plan import SweepPlan
 
     fields |= {name: tuple(value or ()) for name, value in several.items()}

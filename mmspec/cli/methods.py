@@ -93,7 +93,7 @@ def _show(method: MethodInfo) -> None:
         ]
         print_table("", ("setting", "takes", "default", "what it does"), rows)
     say(f"  example: {example(method)}")
-    from mmspec.evaluate.registry import benches_of
+    from mmspec.evaluate.engine.registry import benches_of
 
     for domain, suites in benches_of(method).items():
         say(f"  measured by: mmspec bench {domain} --suite {' or '.join(suites)}")

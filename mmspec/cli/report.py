@@ -31,7 +31,7 @@ def report(run: Path, *, out: Path | None = None, plots: bool = True, json: Path
     """
     check_writable(json)
     with refusing():
-        from mmspec.evaluate.engine.media import run_folder
+        from mmspec.evaluate.base.media import run_folder
         from mmspec.evaluate.engine.shards import read_run
 
         folder = run_folder(run)

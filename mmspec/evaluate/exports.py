@@ -11,7 +11,7 @@ import numpy as np
 from einops import rearrange
 from PIL import Image
 
-from mmspec.evaluate.engine.media import load_output
+from mmspec.evaluate.base.media import load_output
 from mmspec.evaluate.engine.shards import Records
 from mmspec.io.files import replacing, write_text_atomic
 from mmspec.io.video_files import has_mp4_writer, write_video

@@ -12,13 +12,13 @@ import numpy as np
 from PIL import Image
 
 from mmspec import zoo
+from mmspec.evaluate.base.prompt import EvaluationPrompt
+from mmspec.evaluate.base.provenance import files_digest
 from mmspec.evaluate.engine.domain import Domain, SamplingOverrides, TimedSetting
 from mmspec.evaluate.engine.drawn import DrawnSetting
-from mmspec.evaluate.engine.prompt import EvaluationPrompt
-from mmspec.evaluate.engine.provenance import files_digest
 from mmspec.evaluate.engine.runs import completed
+from mmspec.evaluate.gallery import FIELDS, GalleryReference
 from mmspec.evaluate.quality.features import Scorer
-from mmspec.evaluate.quality.gallery import FIELDS, GalleryReference
 from mmspec.evaluate.report.bench_page import COLUMNS as SHARED
 from mmspec.evaluate.report.bench_page import IMAGE_COLUMNS, Cell, figure
 from mmspec.imagegen.base_pipeline import ImageOutput

@@ -33,7 +33,7 @@ def known_runs(folder: Path) -> list[str]:
 def rows_of_run(folder: Path, name: Any, limits: Limits) -> tuple[list[dict], list[str]]:
     """Return the rows of a run by its name in `known_runs`, and the cautions about them. An unknown name, and a run
     that is damaged, empty or too large, is a RefusedRequest."""
-    from mmspec.evaluate.engine.media import inside
+    from mmspec.evaluate.base.media import inside
     from mmspec.evaluate.engine.shards import FOLDER, read_run
     from mmspec.evaluate.report.cautions import cautions, failures
     from mmspec.evaluate.report.rows import rows

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from mmspec.cli import app
 from mmspec.cli.console import BadOption
 from mmspec.cli.options import placement_of
-from mmspec.evaluate.registry import DOMAINS
+from mmspec.evaluate.engine.registry import DOMAINS
 from mmspec.run.placement import Placement
 from tests.evaluate.tiny_images import use_tiny_images
 from tests.evaluate.tiny_video import use_tiny_video

@@ -14,7 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from mmspec.cli import app
-from mmspec.evaluate.engine.provenance import fingerprint
+from mmspec.evaluate.base.provenance import fingerprint
 from mmspec.methods import find, modules, registry
 from tests.evaluate.tiny_images import use_tiny_images
 from tests.methods.test_one_file import COPIED, DECODING, RULE

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from mmspec.evaluate.engine.bench import bench
-from mmspec.evaluate.registry import DOMAINS, config_of, domain_of
+from mmspec.evaluate.engine.registry import DOMAINS, config_of, domain_of
 from tests.evaluate.tiny_continuous import use_tiny_continuous
 from tests.evaluate.tiny_hybrid import use_tiny_hybrid
 from tests.evaluate.tiny_images import use_tiny_images

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from mmspec.certify.step import load_step
 from mmspec.cli import app
-from mmspec.evaluate.engine.provenance import fingerprint
+from mmspec.evaluate.base.provenance import fingerprint
 from mmspec.run.image_models import ImageResources
 from mmspec.run.vlm_models import VlmResources
 from mmspec.zoo.files.table import MODELS

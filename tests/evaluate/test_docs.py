@@ -291,8 +291,8 @@ def test_the_page_on_quality_names_models_sets_and_extractors_that_exist() -> No
     from typer.main import get_command
 
     from mmspec.cli import app
+    from mmspec.evaluate.engine.registry import DOMAINS, domain_of
     from mmspec.evaluate.exports import LAYOUTS
-    from mmspec.evaluate.registry import DOMAINS, domain_of
 
     page = EVALUATE.read_text()
     helps = {param.name: param.help for param in get_command(app).commands["evaluate"].params}

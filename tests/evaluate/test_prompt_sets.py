@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from mmspec.evaluate.base.prompt import EvaluationPrompt, set_digest
 from mmspec.evaluate.engine.plan import SweepPlan
-from mmspec.evaluate.engine.prompt import EvaluationPrompt, set_digest
+from mmspec.evaluate.engine.prompt_sets import prompts_for
 from mmspec.evaluate.image.domain import DOMAIN as PICTURES
-from mmspec.evaluate.prompt_sets import prompts_for
 from tests.evaluate.tiny_run import noise
 
 TEXTS = copy(PICTURES)

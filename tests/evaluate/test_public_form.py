@@ -24,7 +24,7 @@ def test_the_form_of_a_bench_file_stays(domain: str, suite: str) -> None:
 def test_every_suite_has_a_form() -> None:
     from importlib import import_module
 
-    from mmspec.evaluate.registry import DOMAINS
+    from mmspec.evaluate.engine.registry import DOMAINS
 
     suites = {(name, suite) for name in DOMAINS for suite in import_module(f"{DOMAINS[name]}.suites").SUITES}
     assert suites == set(every()) and {" ".join(suite) for suite in suites} == set(json.loads(FORM.read_text()))

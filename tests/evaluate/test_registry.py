@@ -14,11 +14,11 @@ import typer
 from typer.testing import CliRunner
 
 from mmspec.cli import bench as bench_command
-from mmspec.evaluate import registry
+from mmspec.evaluate.engine import registry
 from mmspec.evaluate.engine.domain import Domain, SamplingOverrides
+from mmspec.evaluate.engine.registry import DOMAINS, config_of, domain_of
 from mmspec.evaluate.engine.rows import FIELDS
 from mmspec.evaluate.engine.shards import read_run
-from mmspec.evaluate.registry import DOMAINS, config_of, domain_of
 from mmspec.evaluate.report.rows import rows as rows_of_run
 from mmspec.run.resources import PipelineResources
 from tests.house.tree import ROOT
@@ -165,7 +165,7 @@ def test_an_unknown_domain_is_refused() -> None:
 
 def test_the_command_line_and_its_domains_load_no_heavy_library() -> None:
     code = (
-        "import sys, mmspec.cli; from mmspec.evaluate.registry import DOMAINS, config_of; [*map(config_of, DOMAINS)]; "
+        "import sys, mmspec.cli; from mmspec.evaluate.engine.registry import DOMAINS, config_of; [*map(config_of, DOMAINS)]; "
         "print([n for n in ('torch', 'transformers', 'diffusers', 'numpy', 'PIL') if n in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)

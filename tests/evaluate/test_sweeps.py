@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mmspec.evaluate.base.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.domain import SamplingOverrides
 from mmspec.evaluate.engine.plan import SweepPlan, cell_groups, domain_of_model
-from mmspec.evaluate.engine.prompt import EvaluationPrompt
+from mmspec.evaluate.engine.registry import DOMAINS, domain_of
 from mmspec.evaluate.engine.shards import Records
 from mmspec.evaluate.engine.work import SweepWork, run_work
-from mmspec.evaluate.registry import DOMAINS, domain_of
 from mmspec.evaluate.vlm.domain import DOMAIN as TEXTS
 from mmspec.evaluate.vlm.domain import combined_run
 from mmspec.evaluate.vlm.quality import AnswerRight, ObjectsRight

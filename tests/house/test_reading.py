@@ -14,7 +14,7 @@ OPENERS = {"load_file", "safe_open", "load_model", "read_text", "read_bytes"}
 # the image gate, which reads pictures, the table of this machine's processor, and the index of methods beside its module
 ELSEWHERE = {
     "mmspec.io.images": {"read_bytes"},
-    "mmspec.evaluate.engine.provenance": {"read_text"},
+    "mmspec.evaluate.base.provenance": {"read_text"},
     "mmspec.methods.registry": {"read_text"},
 }
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from mmspec.evaluate.base.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.plan import SweepPlan
-from mmspec.evaluate.engine.prompt import EvaluationPrompt
+from mmspec.evaluate.engine.prompt_sets import prompts_for
 from mmspec.evaluate.image.domain import DOMAIN as PICTURES
-from mmspec.evaluate.prompt_sets import prompts_for
 from mmspec.vlm.training.data import contents_of, load_training_data
 from mmspec.vlm.training.examples import Example, JsonExamples, encode, reference_answer_ids
 from tests.evaluate.tiny_zoo import byte_processor

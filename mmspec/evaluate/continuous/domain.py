@@ -9,16 +9,16 @@ from PIL.Image import Image
 from torch import Tensor
 
 from mmspec.core.round.draft import Draft
+from mmspec.evaluate.base.prompt import EvaluationPrompt
 from mmspec.evaluate.continuous import page
 from mmspec.evaluate.continuous.config import ContinuousBenchConfig, ContinuousSetting
 from mmspec.evaluate.continuous.figures import complete, pipeline_arguments, target_figures
 from mmspec.evaluate.continuous.suites import SUITES, SWEPT, ContinuousMethod
 from mmspec.evaluate.engine.domain import SamplingOverrides
 from mmspec.evaluate.engine.observed_drafter import ObservedDrafter
-from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.runs import Sampler
+from mmspec.evaluate.gallery import QUALITY
 from mmspec.evaluate.pictures import GenerationRequest, PictureDomain, class_prompts, requests_of
-from mmspec.evaluate.quality.gallery import QUALITY
 from mmspec.methods import parse
 from mmspec.run.continuous_models import (
     ContinuousResources,

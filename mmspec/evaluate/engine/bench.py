@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from mmspec.evaluate.base.provenance import environment, fingerprint, machine, threads
 from mmspec.evaluate.engine.config import BenchConfig
 from mmspec.evaluate.engine.domain import Domain, QualityReference, TimedSetting
-from mmspec.evaluate.engine.provenance import environment, fingerprint, machine, threads
 from mmspec.evaluate.engine.resume_log import BenchLog
 from mmspec.evaluate.engine.rows import judged_row, timed_row
 from mmspec.evaluate.engine.runs import interleave, runner_or_failure

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mmspec.evaluate.base.media import Shows
+from mmspec.evaluate.base.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.config import BenchConfig
-from mmspec.evaluate.engine.media import Shows
-from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.rows import Results
 from mmspec.evaluate.engine.runs import Runner, Sampler
 from mmspec.evaluate.engine.suite import Method, Setting, Suite
@@ -17,8 +17,6 @@ from mmspec.evaluate.engine.suite import Method, Setting, Suite
 if TYPE_CHECKING:
     from mmspec.evaluate.engine.resume_log import BenchLog
     from mmspec.evaluate.quality.features import Scorer
-    from mmspec.evaluate.report.bench_page import Page
-    from mmspec.evaluate.report.plots import Panel
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +104,11 @@ class Domain(ABC):
         """Return the setting of a row in words."""
 
     @abstractmethod
-    def page(self, result: dict) -> Page:
+    def page(self, result: dict) -> Any:
         """Return the tables of a bench file."""
 
     @abstractmethod
-    def panels(self, result: dict) -> list[Panel]:
+    def panels(self, result: dict) -> list[Any]:
         """Return the curves of a bench file; a suite without a plot is a ValueError."""
 
     def complete(self, timed: TimedSetting, rows: Mapping[str, dict]) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import torch
 
 from mmspec import zoo
+from mmspec.evaluate.base.provenance import files_digest
 from mmspec.evaluate.engine.domain import Domain, SamplingOverrides
-from mmspec.evaluate.engine.provenance import files_digest
+from mmspec.evaluate.engine.registry import DOMAINS, domain_of
 from mmspec.evaluate.engine.suite import CellGroup, Method
-from mmspec.evaluate.registry import DOMAINS, domain_of
 from mmspec.run.decoding_options import PLAIN
 from mmspec.run.placement import AUTO, Placement, placement_of
 

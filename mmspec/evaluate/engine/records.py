@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mmspec.evaluate.engine.provenance import output_digest
+from mmspec.evaluate.base.provenance import output_digest
 from mmspec.evaluate.engine.runs import Attempt, Failure
 from mmspec.run.timed_run import TimedRun
 

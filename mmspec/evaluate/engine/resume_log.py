@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from mmspec.evaluate.engine.prompt import EvaluationPrompt, request_fields
-from mmspec.evaluate.engine.provenance import environment
+from mmspec.evaluate.base.prompt import EvaluationPrompt, request_fields
+from mmspec.evaluate.base.provenance import environment
 from mmspec.evaluate.engine.records import compared_run, record_key, sample_record
 from mmspec.evaluate.engine.runs import Attempt
 from mmspec.evaluate.engine.shards import Records, Shard, part_name, read_log, run_name

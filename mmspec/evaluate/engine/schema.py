@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mmspec.evaluate.engine.media import inside
+from mmspec.evaluate.base.media import inside
 from mmspec.evaluate.engine.records import decode_row, record_key
 
 SCHEMA = 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mmspec.evaluate.engine.media import inside
+from mmspec.evaluate.base.media import inside
 from mmspec.evaluate.engine.records import decode_row, without_times
 from mmspec.evaluate.engine.schema import SCHEMA, check_record
 from mmspec.io.files import append_lines

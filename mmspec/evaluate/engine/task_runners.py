@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from mmspec.evaluate.base.provenance import threads
 from mmspec.evaluate.engine.plan import SweepPlan
-from mmspec.evaluate.engine.provenance import threads
 from mmspec.evaluate.engine.worker import Task, Worker
 from mmspec.methods.modules import import_methods, imported
 

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from mmspec.evaluate.base.prompt import EvaluationPrompt, set_digest
+from mmspec.evaluate.base.provenance import environment
+from mmspec.evaluate.engine.judges import Judges
 from mmspec.evaluate.engine.plan import SweepPlan, cell_groups
-from mmspec.evaluate.engine.prompt import EvaluationPrompt, set_digest
-from mmspec.evaluate.engine.provenance import environment
+from mmspec.evaluate.engine.prompt_sets import picture_files, prompts_for
 from mmspec.evaluate.engine.records import record_key
+from mmspec.evaluate.engine.registry import domain_of
 from mmspec.evaluate.engine.shards import Records, read_shards, run_name
 from mmspec.evaluate.engine.suite import CellGroup
 from mmspec.evaluate.engine.task_runners import ProgressCallback, TaskRunner, run_local
 from mmspec.evaluate.engine.worker import DrawTask, ScoreTask, Task, run_identity
-from mmspec.evaluate.prompt_sets import picture_files, prompts_for
-from mmspec.evaluate.quality.judges import Judges
-from mmspec.evaluate.registry import domain_of
 from mmspec.io.interrupts import Stopped
 from mmspec.run.options import check_choice
 

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from mmspec.evaluate.engine.media import load_output, store_output
+from mmspec.evaluate.base.media import load_output, store_output
+from mmspec.evaluate.base.prompt import EvaluationPrompt, request_fields
+from mmspec.evaluate.base.provenance import fingerprint
+from mmspec.evaluate.engine.judges import Judges
 from mmspec.evaluate.engine.plan import SweepPlan, cell_groups
-from mmspec.evaluate.engine.prompt import EvaluationPrompt, request_fields
-from mmspec.evaluate.engine.provenance import fingerprint
+from mmspec.evaluate.engine.prompt_sets import picture_files, prompts_for
 from mmspec.evaluate.engine.records import record_key, request_seed, sample_record
+from mmspec.evaluate.engine.registry import domain_of
 from mmspec.evaluate.engine.runs import Failure, Turns
 from mmspec.evaluate.engine.shards import Records, Shard, read_shards, run_name
 from mmspec.evaluate.engine.suite import CellGroup
-from mmspec.evaluate.prompt_sets import picture_files, prompts_for
-from mmspec.evaluate.quality.judges import Judges
-from mmspec.evaluate.registry import domain_of
 from mmspec.io.images import open_image
 from mmspec.run.placement import AUTO, weights_of
 from mmspec.run.resources import Resources

@@ -10,11 +10,12 @@ from typing import Any
 from PIL.Image import Image
 
 from mmspec import zoo
+from mmspec.evaluate.base.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.domain import SamplingOverrides, TimedSetting
-from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.rows import Margin, parting, tie_of
 from mmspec.evaluate.engine.runs import Sampler, completed
 from mmspec.evaluate.engine.statistics import middle
+from mmspec.evaluate.gallery import QUALITY
 from mmspec.evaluate.image import page
 from mmspec.evaluate.image.config import ImageBenchConfig, ImageSetting
 from mmspec.evaluate.image.figures import codes_run, margin_at, observe_laws, target_figures
@@ -27,7 +28,6 @@ from mmspec.evaluate.pictures import (
     class_prompts,
     requests_of,
 )
-from mmspec.evaluate.quality.gallery import QUALITY
 from mmspec.methods import MethodCall, parse
 from mmspec.run.decoding_options import PLAIN
 from mmspec.run.image_models import (

@@ -8,7 +8,7 @@ from statistics import median
 
 import torch
 
-from mmspec.evaluate.engine.provenance import environment
+from mmspec.evaluate.base.provenance import environment
 from mmspec.evaluate.machine import kernel_bench as kernels
 from mmspec.evaluate.machine.measure import figures_text, graph_seconds, seconds
 from mmspec.evaluate.machine.published_decoders import NAMES, cached_decoder

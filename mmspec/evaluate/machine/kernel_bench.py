@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from mmspec.evaluate.engine.provenance import environment
+from mmspec.evaluate.base.provenance import environment
 from mmspec.evaluate.machine.kernel_cases import KernelCase, cases
 from mmspec.evaluate.machine.measure import copy_bandwidth, graph_seconds, launches, paired
 from mmspec.kernels.dispatch import INTERPRETED, on_kernels

@@ -18,13 +18,13 @@ from mmspec.estimate.counting import CountedRequest, count_request, count_work, 
 from mmspec.estimate.device import Device
 from mmspec.estimate.probe import probe
 from mmspec.estimate.work import NOTHING, Work
+from mmspec.evaluate.base.provenance import environment, threads
 from mmspec.evaluate.continuous.figures import pipeline_arguments
 from mmspec.evaluate.engine.bench import bench
 from mmspec.evaluate.engine.domain import Domain
-from mmspec.evaluate.engine.provenance import environment, threads
+from mmspec.evaluate.engine.registry import config_of, domain_of
 from mmspec.evaluate.engine.runs import Runner
 from mmspec.evaluate.engine.suite import Method, Setting
-from mmspec.evaluate.registry import config_of, domain_of
 from mmspec.evaluate.vlm.runner import generation_arguments
 from mmspec.run.timed_run import TimedRun
 

@@ -12,7 +12,7 @@ from PIL.Image import Image
 from torch import Tensor
 
 from mmspec import zoo
-from mmspec.evaluate.engine.provenance import files_digest
+from mmspec.evaluate.base.provenance import files_digest
 from mmspec.evaluate.quality.features import ExtractedFeatures
 from mmspec.io.images import check_images
 from mmspec.io.readers import read_tensors

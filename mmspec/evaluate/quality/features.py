@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from mmspec.evaluate.engine.prompt import EvaluationPrompt
+    from mmspec.evaluate.base.prompt import EvaluationPrompt
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from einops import rearrange
 
-from mmspec.evaluate.engine.prompt import EvaluationPrompt
-from mmspec.evaluate.engine.provenance import files_digest
+from mmspec.evaluate.base.prompt import EvaluationPrompt
+from mmspec.evaluate.base.provenance import files_digest
 from mmspec.io.images import check_image
 from mmspec.video.rewards.by_name import PUBLISHED_CONFIGS, reward_of_file
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from mmspec.evaluate.base.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.domain import Domain, SamplingOverrides
-from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.runs import Sampler
 from mmspec.evaluate.image.domain import DOMAIN as OF_CODES
 from mmspec.evaluate.image.figures import codes_run

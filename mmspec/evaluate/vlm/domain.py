@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+from mmspec.evaluate.base.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.domain import Domain, SamplingOverrides
-from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.resume_log import BenchLog
 from mmspec.evaluate.engine.runs import Sampler
 from mmspec.evaluate.quality.features import Scorer

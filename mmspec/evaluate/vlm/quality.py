@@ -11,7 +11,7 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
-from mmspec.evaluate.engine.prompt import EvaluationPrompt
+from mmspec.evaluate.base.prompt import EvaluationPrompt
 from mmspec.evaluate.vlm.requests import DOCUMENT
 from mmspec.run.placement import inputs_on
 from mmspec.vlm.hf_model import class_generate

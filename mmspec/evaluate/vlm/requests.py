@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
-from mmspec.evaluate.engine.prompt import EvaluationPrompt
+from mmspec.evaluate.base.prompt import EvaluationPrompt
 from mmspec.io.readers import read_json
 from mmspec.run.scenes import FIRST_SCENE, SCENES_A_SEED, check_scenes, long_scenes, scenes_of_many_objects
 from mmspec.run.vlm_requests import VlmPrompt

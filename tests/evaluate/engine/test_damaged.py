@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mmspec.evaluate.engine.media import load_output
+from mmspec.evaluate.base.media import load_output
 from mmspec.evaluate.engine.schema import RECORDS, check_record
 from mmspec.evaluate.engine.shards import Records, Shard, read_run
 from mmspec.evaluate.report import profiles

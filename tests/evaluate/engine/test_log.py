@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import mmspec
-from mmspec.evaluate.engine import provenance as fingerprints
-from mmspec.evaluate.engine.provenance import fingerprint
+from mmspec.evaluate.base import provenance as fingerprints
+from mmspec.evaluate.base.provenance import fingerprint
 from mmspec.evaluate.engine.resume_log import BenchLog, log_beside
 from mmspec.evaluate.engine.runs import Failure
 from mmspec.evaluate.engine.suite import CellGroup, Method, Setting

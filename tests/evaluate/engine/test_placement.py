@@ -12,10 +12,10 @@ import torch
 from mmspec.evaluate.engine.bench import bench
 from mmspec.evaluate.engine.observed_drafter import ObservedDrafter
 from mmspec.evaluate.engine.plan import SweepPlan
+from mmspec.evaluate.engine.registry import config_of, domain_of
 from mmspec.evaluate.engine.rows import TIE, tie_of
 from mmspec.evaluate.engine.shards import read_run
 from mmspec.evaluate.engine.work import SweepWork, run_work
-from mmspec.evaluate.registry import config_of, domain_of
 from mmspec.run import placement
 from mmspec.run.placement import Placement, clock, device_name, inputs_on
 from tests.evaluate import public_form, tiny_continuous, tiny_images, tiny_video, tiny_zoo

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmspec.evaluate.engine.media import inside, load_output, run_folder, store_output
+from mmspec.evaluate.base.media import inside, load_output, run_folder, store_output
 from mmspec.evaluate.engine.records import decode_row, encode_row, request_seed
 from mmspec.evaluate.engine.shards import Shard, read_run, read_shards, run_name
 from tests.evaluate.report import kept

@@ -14,9 +14,9 @@ import torch
 
 from mmspec.evaluate.engine.bench import bench
 from mmspec.evaluate.engine.plan import SweepPlan
+from mmspec.evaluate.engine.registry import DOMAINS, config_of
 from mmspec.evaluate.engine.task_runners import run_local
 from mmspec.evaluate.engine.work import SweepWork
-from mmspec.evaluate.registry import DOMAINS, config_of
 from tests.evaluate.report.kept import header
 from tests.evaluate.sham.config import Config
 from tests.evaluate.sham.domain import DOMAIN

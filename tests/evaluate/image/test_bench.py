@@ -12,12 +12,12 @@ import pytest
 from mmspec.evaluate.engine.bench import bench
 from mmspec.evaluate.engine.domain import bench_failures
 from mmspec.evaluate.engine.rows import FIELDS
+from mmspec.evaluate.gallery import GalleryReference
 from mmspec.evaluate.image.config import ImageBenchConfig
 from mmspec.evaluate.image.domain import DOMAIN
 from mmspec.evaluate.image.methods import ImageMethod
 from mmspec.evaluate.image.page import COLUMNS
 from mmspec.evaluate.image.suites import SUITES
-from mmspec.evaluate.quality.gallery import GalleryReference
 from mmspec.evaluate.report.bench_page import markdown, tables
 from mmspec.evaluate.report.plots import draw
 from mmspec.io.interrupts import Stopped

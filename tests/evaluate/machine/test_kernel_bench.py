@@ -10,9 +10,9 @@ import torch
 from typer.testing import CliRunner
 
 from mmspec.cli.bench import app
+from mmspec.evaluate.engine.registry import MACHINE, machine_bench
 from mmspec.evaluate.machine.kernel_bench import COLUMNS, UNMEASURED, run, shown
 from mmspec.evaluate.machine.kernel_cases import cases
-from mmspec.evaluate.registry import MACHINE, machine_bench
 
 OF_A_GPU = (
     "graph_microseconds",

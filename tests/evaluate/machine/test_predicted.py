@@ -10,9 +10,9 @@ from mmspec import drafters, vlm
 from mmspec.estimate.counting import WorkCounter, count_request, own_clock
 from mmspec.estimate.device import Device
 from mmspec.estimate.work import Work
+from mmspec.evaluate.engine.registry import config_of
 from mmspec.evaluate.machine import predicted
 from mmspec.evaluate.machine.predicted_page import markdown_page, predicted_panels, summary, table_rows
-from mmspec.evaluate.registry import config_of
 
 ROW = {
     "case": "a case", "domain": "vlm", "method": "A", "key": "a", "exact": True, "accept_length": 3.0, "operators": 900,

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torchvision.models.inception import Inception3, InceptionA
 
-from mmspec.evaluate.engine.prompt import EvaluationPrompt
+from mmspec.evaluate.base.prompt import EvaluationPrompt
+from mmspec.evaluate.engine.judges import extractor_of
 from mmspec.evaluate.quality.features import clip_scores
 from mmspec.evaluate.quality.inception import Inception, published_inception, resized
-from mmspec.evaluate.quality.judges import extractor_of
 from mmspec.evaluate.quality.rewards import RewardScorer, reward_scorer_of
 from tests.evaluate.tiny_run import noise
 

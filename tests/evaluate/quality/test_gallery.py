@@ -9,7 +9,7 @@ import torch
 
 from mmspec.core.round.stats import Stats
 from mmspec.evaluate.engine.suite import Method, Setting
-from mmspec.evaluate.quality.gallery import FIELDS, GalleryReference
+from mmspec.evaluate.gallery import FIELDS, GalleryReference
 
 ASKED = [SimpleNamespace(text=f"prompt {i}") for i in range(12)]
 PLAIN, SHIFTED = Method("ar", "plain"), Method("off", "shifted")

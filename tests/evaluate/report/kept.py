@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from mmspec.evaluate.engine.media import store_output
+from mmspec.evaluate.base.media import store_output
 from mmspec.evaluate.engine.records import encode_row
 from mmspec.evaluate.engine.shards import Records, Shard, read_run
 

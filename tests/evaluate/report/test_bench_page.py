@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from mmspec.evaluate.engine.provenance import environment
+from mmspec.evaluate.base.provenance import environment
 from mmspec.evaluate.report.bench_page import COLUMNS, Page, briefly_titled, linked, markdown, sections
 from mmspec.evaluate.report.page import Grid, bullets, document
 

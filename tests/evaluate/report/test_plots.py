@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mmspec.evaluate.registry import domain_of
+from mmspec.evaluate.engine.registry import domain_of
 from mmspec.evaluate.report.palette import GREY
 from mmspec.evaluate.report.plots import LABELLED, Panel, draw, training_curve, training_panels
 from mmspec.evaluate.report.style import need_matplotlib

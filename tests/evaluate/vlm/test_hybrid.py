@@ -10,7 +10,7 @@ import pytest
 
 from mmspec.evaluate.engine.bench import bench
 from mmspec.evaluate.engine.domain import bench_failures
-from mmspec.evaluate.registry import domain_of
+from mmspec.evaluate.engine.registry import domain_of
 from mmspec.evaluate.report.bench_page import markdown
 from mmspec.evaluate.vlm.config import VlmBenchConfig
 from mmspec.evaluate.vlm.domain import DOMAIN

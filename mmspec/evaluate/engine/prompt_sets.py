@@ -10,9 +10,9 @@ from warnings import warn
 
 from PIL.Image import Image
 
+from mmspec.evaluate.base.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.domain import Domain
 from mmspec.evaluate.engine.plan import SweepPlan
-from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.io.images import open_image
 from mmspec.io.readers import read_json, read_placed_lines, read_text
 from mmspec.io.records import NOTES, answer_in, check_names, images_in, read_records, request_in, texts_in

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from mmspec.evaluate.base.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.domain import Domain
 from mmspec.evaluate.engine.plan import SweepPlan
-from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.records import encode_row
 from mmspec.evaluate.quality.features import ExtractedFeatures, FeatureExtractor, Scorer, clip_scores
 from mmspec.evaluate.quality.metrics import need_torchmetrics
