@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from mmspec.io.files import replacing, write_json_atomic
+from mmspec.core.pipeline_folder import Component
+from mmspec.io.pretrained import CONFIG, WEIGHTS, write_weights
 from mmspec.io.readers import naming, read_json, read_tensors
 
 Module = TypeVar("Module", bound=nn.Module)
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
 _PICKLED = ("*.pt", "*.pth", "*.ckpt")
 
 
 def write_component(model: nn.Module, folder: Path) -> None:
-    write_parts(model.state_dict(), model.config.to_dict(), folder)
+    write_weights(model.state_dict(), model.config.to_dict(), folder)
 
 
-def write_parts(state: Mapping[str, Tensor], config: dict[str, Any], folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / WEIGHTS) as temporary:
-        save_file({name: value.contiguous() for name, value in state.items()}, temporary)
-    write_json_atomic(folder / CONFIG, config)
+def module_component(name: str, build: Callable, class_name: str = "", kind: str = "llamagen") -> Component:
+    """Return a component that is written with `write_component`; without a class name, the index has no entry for it."""
+    entry = ("mmspec", class_name) if class_name else None
+    return Component(
+        name, f"model.{name}", lambda folder, *_: load_component(folder, build, kind), write_component, entry
+    )
 
 
 def read_component(folder: Path, kind: str = "llamagen") -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from inspect import signature
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,12 +11,11 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from mmspec.core.drafting.named_weights import Load, decoding_from_text, fitted_pipeline
+from mmspec.core.drafting.named_weights import Load, decoding_from_text
+from mmspec.core.pipeline_folder import SavedPipeline, smaller_pipeline
 from mmspec.core.round.keys import Keys
 from mmspec.core.round.loop import DecodingRun, run_to_end
 from mmspec.io.interrupts import stop_requests
-from mmspec.io.pretrained import folder_of, from_zoo
-from mmspec.io.readers import naming
 from mmspec.io.validation import boolean, whole
 from mmspec.video.decoding.output import VideoOutput, VideoStopped
 from mmspec.video.decoding.request import (
@@ -32,17 +30,13 @@ from mmspec.video.decoding.request import (
 from mmspec.video.decoding.target import BlockTarget
 from mmspec.video.decoding.undrafted import PlainVideoDecoding, VideoDecoding
 from mmspec.video.model import BlockVideoModel
-from mmspec.video.pipeline_files import FILES, read_parts, save_parts
+from mmspec.video.pipeline_files import COMPONENTS, VideoIndex, read_model, written_model
 from mmspec.video.prompt_encoder import Encode, PromptReader
 from mmspec.video.rewards.by_name import load_reward
 from mmspec.video.vae import StreamingVAE
 
 
-def _draft(weights: str, pipe: BlockVideoPipeline) -> BlockVideoPipeline:
-    return fitted_pipeline(from_zoo(weights) or BlockVideoPipeline.from_pretrained(weights), BlockVideoPipeline, pipe)
-
-
-class BlockVideoPipeline:
+class BlockVideoPipeline(SavedPipeline):
     """Turns prompts into videos with a block video model, alone or with a smaller model as its drafter.
 
     Args:
@@ -56,7 +50,9 @@ class BlockVideoPipeline:
         ValueError: The autoencoder has other latents, or its stride does not divide the size.
     """
 
-    loaders: ClassVar[Mapping[str, Load]] = {"draft": _draft, "reward": load_reward}
+    loaders: ClassVar[Mapping[str, Load]] = {"draft": smaller_pipeline, "reward": load_reward}
+    components, Index, settings, needs_index = COMPONENTS, VideoIndex, ("size", "blocks"), True
+    files = ("*.json", "*.safetensors", "*.model")
 
     def __init__(
         self,
@@ -172,28 +168,16 @@ class BlockVideoPipeline:
         return sides[0] // stride, sides[1] // stride
 
     @classmethod
-    def from_pretrained(cls, path_or_repo: str | Path, *, dtype: torch.dtype | None = None) -> Self:
-        """Load a folder, or a hub repository over the network, in the files' dtype by default; the autoencoder is
-        float32."""
-        folder = folder_of(path_or_repo, FILES)
-        with naming(folder):
-            model, vae, encoder, settings = read_parts(folder, cls.__name__)
-            pipe = cls(model, vae, encoder, **settings)
-        return pipe if dtype is None else pipe.to(dtype=dtype)
+    def _read_settings(cls, index: Mapping[str, Any]) -> dict[str, Any]:
+        return {"model": read_model(index), **super()._read_settings(index)}
 
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write the pipeline; the index comes last."""
-        settings = {"size": list(self.size), "blocks": self.blocks}
-        save_parts(Path(folder), type(self).__name__, self.model, self.vae, self.encoder, settings)
+    @classmethod
+    def _assemble(cls, parts: Mapping[str, Any], settings: Mapping[str, Any]) -> Self:
+        model = settings["model"](parts["transformer"], parts["vae"])
+        return cls(model, parts["vae"], parts["text_encoder"], **super()._read_settings(settings))
 
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
-        """Move all parts; `dtype` applies to transformer and text encoder, and the autoencoder keeps its own."""
-        self.model.transformer.to(device=device, dtype=dtype)
-        if isinstance(vae := getattr(self.vae, "model", None), torch.nn.Module):
-            vae.to(device=device)
-        if isinstance(encoder := getattr(self.encoder, "encoder", None), torch.nn.Module):
-            encoder.to(device=device, dtype=dtype)
-        return self
+    def _written_settings(self) -> dict[str, Any]:
+        return {**written_model(self), "size": list(self.size), "blocks": self.blocks}
 
 
 def _blocks(blocks: Any) -> int:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors.torch import save_file
-
+from mmspec.core.pipeline_folder import Component, write_encoder
 from mmspec.io.checkpoints import load_model, load_part
-from mmspec.io.files import replacing, write_json_atomic, writing
 from mmspec.io.loading import load_module
+from mmspec.io.pretrained import write_weights
 from mmspec.io.readers import naming, read_json
-from mmspec.io.validation import check_types, from_fields
+from mmspec.io.validation import from_fields
 from mmspec.video.generation import FewStep, FlowMap
 from mmspec.video.model import BlockPlan
 from mmspec.video.prompt_encoder import PromptEncoder
 from mmspec.video.vae import StreamingWanVAE
 from mmspec.video.wan.checkpoints import load_wan, save_wan
 from mmspec.video.wan.rebuilt import Rebuilt
+from mmspec.video.wan.transformer import CausalWan
 from mmspec.video.wan.video import Cached, WanVideo
 
 if TYPE_CHECKING:
@@ -45,85 +45,88 @@ def read_vae(folder: str | Path) -> AutoencoderKLWan:
 
 
 def write_vae(model: AutoencoderKLWan, folder: str | Path) -> None:
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / VAE_WEIGHTS) as temporary:
-        save_file({name: value.contiguous() for name, value in model.state_dict().items()}, temporary)
     known = {name: value for name, value in model.config.items() if not name.startswith("_")}
-    write_json_atomic(folder / VAE_CONFIG, {"_class_name": "AutoencoderKLWan", **known})
+    write_weights(model.state_dict(), {"_class_name": "AutoencoderKLWan", **known}, folder, VAE_WEIGHTS)
 
 
-INDEX = "model_index.json"
-FILES = ("*.json", "*.safetensors", "*.model")
 _SAMPLERS = {"few_step": FewStep, "flow_map": FlowMap}
 _CONTEXTS = {"cached": Cached, "rebuilt": Rebuilt}
 
 
 @dataclass(frozen=True, slots=True)
-class _VideoIndex:
+class VideoIndex:
+    transformer: object = None
     vae: list | None = None
-    text_encoder: list | None = None
-    text_length: int = 512
     name: str = "wan"
     context_noise: float = 0.0
+    plan: dict | None = None
     sampler: dict | None = None
     context: dict | None = None
-    plan: dict | None = None
+    text_encoder: list | None = None
+    text_length: int = 512
     size: list | None = None
     blocks: int | None = None
 
 
-def read_parts(folder: Path, kind: str) -> tuple[WanVideo, StreamingWanVAE, PromptEncoder | None, dict[str, Any]]:
-    """Load model, autoencoder in float32 and text encoder, and the defaults of calls from the index."""
-    index = read_json(folder / INDEX)
-    if (stored := index.get("_class_name")) != kind:
-        raise ValueError(f"{folder / INDEX}: expected a {kind}, got {stored!r}; check the folder")
-    fields = {name: value for name, value in index.items() if name in _VideoIndex.__slots__}
-    with naming(folder / INDEX):
-        check_types(_VideoIndex, fields)
-        index = _VideoIndex(**fields)
-        sampler, plan = _build_part(_SAMPLERS, index.sampler, "sampler"), from_fields(BlockPlan, index.plan or {})
-        context, pixels = _build_context(index.context)
-    vae = StreamingWanVAE(read_vae(folder / "vae"))
-    context = replace(context, vae=vae) if pixels else context
-    model = WanVideo(load_wan(folder / "transformer"), context, sampler, plan, index.context_noise, index.name)
-    encoder = _read_encoder(folder, index.text_length) if index.text_encoder else None
-    settings = {name: getattr(index, name) for name in ("size", "blocks") if getattr(index, name) is not None}
-    return model, vae, encoder, settings
+def read_model(index: Mapping[str, Any]) -> Callable[[CausalWan, StreamingWanVAE], WanVideo]:
+    """Read the settings of a model from the index of its pipeline. Return a function from its components to the model."""
+    stored = VideoIndex(**{name: value for name, value in index.items() if name in VideoIndex.__slots__})
+    sampler, plan = _build_part(_SAMPLERS, stored.sampler, "sampler"), from_fields(BlockPlan, stored.plan or {})
+    context, has_pixels = _build_context(stored.context)
+
+    def build(transformer: CausalWan, vae: StreamingWanVAE) -> WanVideo:
+        used = replace(context, vae=vae) if has_pixels else context
+        return WanVideo(transformer, used, sampler, plan, stored.context_noise, stored.name)
+
+    return build
 
 
-def save_parts(folder: Path, kind: str, model: Any, vae: Any, encoder: Any, settings: Mapping[str, Any]) -> None:
-    """Write the files that `read_parts` reads; the index comes last."""
-    for part, name, kinds in (
-        (model, "model", WanVideo),
-        (vae, "vae", StreamingWanVAE),
-        (encoder, "encoder", PromptEncoder),
-    ):
-        if not isinstance(part, kinds) and (name != "encoder" or part is not None):
+def written_model(pipe: Any) -> dict[str, Any]:
+    """Return the entries of the index that `read_model` reads; refuse parts that cannot be saved."""
+    for name, kind in (("model", WanVideo), ("vae", StreamingWanVAE), ("encoder", PromptEncoder)):
+        part = getattr(pipe, name)
+        if not isinstance(part, kind) and (name != "encoder" or part is not None):
             raise ValueError(
-                f"{name}: expected a {kinds.__name__} to save, got {type(part).__name__}; save it with its own library"
+                f"{name}: expected a {kind.__name__} to save, got {type(part).__name__}; save it with its own library"
             )
-    index = {"_class_name": kind, "transformer": ["mmspec", "CausalWan"], "vae": ["diffusers", "AutoencoderKLWan"]}
-    index |= {"name": model.name, "context_noise": model.context_noise, "plan": asdict(model.plan)}
-    index["sampler"] = _part_fields(_SAMPLERS, model.sampler, "sampler")
-    index["context"] = _part_fields(_CONTEXTS, model.context, "context", vae)
-    if encoder is not None:
-        for part, name in ((encoder.encoder, "text_encoder"), (encoder.tokenizer, "tokenizer")):
-            with writing(folder / name):
-                part.save_pretrained(folder / name)
-        index |= {"text_encoder": ["transformers", type(encoder.encoder).__name__], "text_length": encoder.length}
-    save_wan(model.transformer, folder / "transformer")
-    write_vae(vae.model, folder / "vae")
-    write_json_atomic(folder / INDEX, index | dict(settings))
+    model = pipe.model
+    return {
+        "name": model.name,
+        "context_noise": model.context_noise,
+        "plan": asdict(model.plan),
+        "sampler": _part_fields(_SAMPLERS, model.sampler, "sampler"),
+        "context": _part_fields(_CONTEXTS, model.context, "context", pipe.vae),
+    }
 
 
-def _read_encoder(folder: Path, length: int) -> PromptEncoder:
+def _read_encoder(folder: Path, index: Mapping[str, Any], parts: object) -> PromptEncoder:
     from transformers import AutoModel, AutoTokenizer, T5EncoderModel, UMT5EncoderModel
 
-    config = folder / "text_encoder" / "config.json"
-    kind = {"t5": T5EncoderModel, "umt5": UMT5EncoderModel}.get(read_json(config).get("model_type"), AutoModel)
-    encoder = load_model(kind, folder / "text_encoder")
-    return PromptEncoder(encoder, load_part(AutoTokenizer, folder / "tokenizer"), length)
+    model_type = read_json(folder / "config.json").get("model_type")
+    encoder = load_model({"t5": T5EncoderModel, "umt5": UMT5EncoderModel}.get(model_type, AutoModel), folder)
+    tokenizer = load_part(AutoTokenizer, folder.with_name("tokenizer"))
+    return PromptEncoder(encoder, tokenizer, index.get("text_length", VideoIndex().text_length))
+
+
+def _write_encoder(encoder: PromptEncoder, folder: Path) -> dict[str, Any]:
+    return {**write_encoder(encoder.encoder, encoder.tokenizer, folder), "text_length": encoder.length}
+
+
+COMPONENTS = (
+    Component(
+        "transformer", "model.transformer", lambda folder, *_: load_wan(folder), save_wan, ("mmspec", "CausalWan")
+    ),
+    Component(
+        "vae",
+        "vae",
+        lambda folder, *_: StreamingWanVAE(read_vae(folder)),
+        lambda vae, folder: write_vae(vae.model, folder),
+        ("diffusers", "AutoencoderKLWan"),
+        module="model",
+        keeps_dtype=True,
+    ),
+    Component("text_encoder", "encoder", _read_encoder, _write_encoder, optional=True, module="encoder"),
+)
 
 
 def _part_fields(kinds: Mapping[str, type], part: Any, name: str, vae: Any = None) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from mmspec.imagegen.components import read_weights, write_parts
+from mmspec.core.pipeline_folder import Component
+from mmspec.imagegen.components import read_weights
 from mmspec.imagegen.llamagen.published import unwrap
 from mmspec.io.loading import check_weights, count_modules, sketch
+from mmspec.io.pretrained import write_weights
 from mmspec.io.readers import naming
 from mmspec.io.validation import check_types, from_fields
 
@@ -196,7 +198,13 @@ def kl_to_state_dict(model: AutoencoderKL) -> dict[str, Tensor]:
 
 
 def write_kl(model: AutoencoderKL, folder: Path) -> None:
-    write_parts(kl_to_state_dict(model), KLConfig.of_model(model).to_dict(), folder)
+    write_weights(kl_to_state_dict(model), KLConfig.of_model(model).to_dict(), folder)
+
+
+def kl_component(read: Callable[..., AutoencoderKL]) -> Component:
+    return Component(
+        "vae", "model.vae", read, write_kl, ("diffusers", "AutoencoderKL"), optional=True, keeps_dtype=True
+    )
 
 
 def build_kl(config: KLConfig) -> AutoencoderKL:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_plus
@@ -11,8 +12,8 @@ from urllib.parse import unquote_plus
 import torch
 from torch import Tensor, nn
 
+from mmspec.core.pipeline_folder import Component, write_encoder
 from mmspec.io.checkpoints import load_model, load_part, without_bars
-from mmspec.io.files import writing
 from mmspec.io.validation import check_words
 
 _DASHES = "‐‑‒–—―−⸺⸻﹘﹣－"
@@ -120,25 +121,31 @@ def to_the_right(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def read_captions(folder: Path, length: int, *, cleaned: bool) -> CaptionEncoder:
-    encoder, tokenizer = read_encoder(folder / "text_encoder"), read_tokenizer(folder / "tokenizer")
+    """Load the encoder of a folder, and the tokenizer beside it."""
+    encoder, tokenizer = read_encoder(folder), read_tokenizer(folder.with_name("tokenizer"))
     return CaptionEncoder(encoder, tokenizer, length, cleaned=cleaned)
 
 
 def write_captions(captions: object, folder: Path) -> dict[str, Any]:
-    """Write the encoder and the tokenizer into a pipeline's folder and return their entries for its index."""
+    """Write the encoder, and the tokenizer beside it. Return their entries for a pipeline's index."""
     if not isinstance(captions, CaptionEncoder):
         raise ValueError(
             f"captions: expected a CaptionEncoder to save, got {type(captions).__name__}; wrap its encoder and "
             "tokenizer in one"
         )
-    for part, name in ((captions.encoder, "text_encoder"), (captions.tokenizer, "tokenizer")):
-        with writing(folder / name):
-            part.save_pretrained(folder / name)
-    return {
-        "text_encoder": ["transformers", type(captions.encoder).__name__],
-        "tokenizer": ["transformers", "AutoTokenizer"],
-        "clean_captions": captions.cleaned,
-    }
+    entries = write_encoder(captions.encoder, captions.tokenizer, folder)
+    return {**entries, "tokenizer": ["transformers", "AutoTokenizer"], "clean_captions": captions.cleaned}
+
+
+def captions_component(length: str, *, needs_index: bool = False) -> Component:
+    """Return the component of a caption encoder; `length` is the field of the transformer's config with its tokens."""
+
+    def read(folder: Path, index: Mapping[str, Any], parts: Mapping[str, Any]) -> CaptionEncoder:
+        tokens = getattr(parts["transformer"].config, length)
+        return read_captions(folder, tokens, cleaned=index.get("clean_captions", True))
+
+    how = dict(optional=True, needs_index=needs_index, module="encoder")
+    return Component("text_encoder", "model.captions", read, write_captions, **how)
 
 
 def read_encoder(folder: Path) -> nn.Module:

@@ -43,17 +43,10 @@ class Pretrained(nn.Module):
     def save_pretrained(self, folder: str | Path, *, dtype: object = None) -> None:
         """Write config.json and model.safetensors to a folder, which is made where it is missing. `dtype` is that of
         the stored weights; int8 stores matrices in eight bits with a scale per row. None keeps their own."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         state = {name: value.detach() for name, value in self.state_dict().items()}
-        if dtype == torch.int8:
-            state = quantise_rows(state)
-        else:
-            state = {name: _as(value, dtype or value.dtype) for name, value in state.items()}
-        state = {name: value.contiguous() for name, value in state.items()}
-        with replacing(folder / WEIGHTS) as path:
-            save_file(state, path)
-        write_json_atomic(folder / CONFIG, {"format_version": FORMAT, "kind": self.kind, **asdict(self.config)})
+        is_int8 = dtype == torch.int8
+        state = quantise_rows(state) if is_int8 else {name: _as(value, dtype) for name, value in state.items()}
+        write_weights(state, {"format_version": FORMAT, "kind": self.kind, **asdict(self.config)}, folder)
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> Self:
@@ -74,6 +67,17 @@ class Pretrained(nn.Module):
         return load_module(lambda: drafter_class(config), folder / WEIGHTS).requires_grad_(False)
 
 
+def write_weights(
+    state: Mapping[str, Tensor], config: Mapping[str, Any], folder: str | Path, name: str = WEIGHTS
+) -> None:
+    """Write tensors and then config.json into a folder, which is made where it is missing."""
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / name) as path:
+        save_file({key: value.contiguous() for key, value in state.items()}, path)
+    write_json_atomic(folder / CONFIG, config)
+
+
 def from_zoo(path_or_repo: str | Path) -> Any:
     """Load the zoo's "zoo:NAME"; return None for any other text."""
     if not str(path_or_repo).startswith(ZOO):
@@ -83,8 +87,8 @@ def from_zoo(path_or_repo: str | Path) -> Any:
 
 
 def _as(value: Tensor, dtype: object) -> Tensor:
-    """Cast float weights to a dtype; token ids and masks are unchanged."""
-    return value.to(dtype) if value.is_floating_point() else value
+    """Cast float weights to a dtype, None for their own; token ids and masks are unchanged."""
+    return value.to(dtype or value.dtype) if value.is_floating_point() else value
 
 
 def folder_of(path_or_repo: str | Path, patterns: Sequence[str] = ("*.json", "*.safetensors")) -> Path:

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
-from mmspec.io.files import replacing, write_json_atomic
 from mmspec.io.loading import fill_from_state_dict, sketch, unpickle, unwrap_state, without_prefixes
+from mmspec.io.pretrained import CONFIG, WEIGHTS, write_weights
 from mmspec.io.readers import naming, read_json, read_tensors
 from mmspec.io.validation import check_types
 from mmspec.video.generation import FewStep
@@ -136,7 +135,6 @@ def _size(weights: Mapping[str, Tensor], key: str, axis: int) -> int | None:
     return None if value is None or value.dim() <= axis else value.shape[axis]
 
 
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
 _STEMS = ("model", "diffusion_pytorch_model")
 
 
@@ -163,11 +161,7 @@ def load_wan(path: str | Path, config: WanConfig | Mapping[str, Any] | None = No
 
 def save_wan(model: CausalWan, folder: str | Path) -> None:
     """Write weights, under diffusers' names, and config into a folder, which is created if needed."""
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / WEIGHTS) as temporary:
-        save_file({name: value.contiguous() for name, value in model.state_dict().items()}, temporary)
-    write_json_atomic(folder / CONFIG, model.config.to_dict())
+    write_weights(model.state_dict(), model.config.to_dict(), folder)
 
 
 def convert_wan(

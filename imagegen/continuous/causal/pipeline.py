@@ -2,42 +2,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from mmspec.core.drafting.named_weights import Load, decoding_from_text, fitted_pipeline
+from mmspec.core.drafting.named_weights import Load, decoding_from_text
+from mmspec.core.pipeline_folder import SavedPipeline, smaller_pipeline
 from mmspec.core.round.loop import Drafter
 from mmspec.imagegen.base_pipeline import BasePipeline
-from mmspec.imagegen.components import load_component, write_component
+from mmspec.imagegen.components import load_component, module_component
 from mmspec.imagegen.conditioning import class_labels
 from mmspec.imagegen.continuous.causal.target import CausalTarget
 from mmspec.imagegen.continuous.causal.transformer import CausalConfig, CausalTransformer
 from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling, KeyedNoise, Noise
-from mmspec.imagegen.continuous.kl import kl_from_state_dict, write_kl
+from mmspec.imagegen.continuous.kl import kl_component, kl_from_state_dict
 from mmspec.imagegen.continuous.mar.adapter import NO_CLASS, NO_PIXELS, decode_tokens
 from mmspec.imagegen.request import AUTO, PipelineRequest, raster_decoding
-from mmspec.io.files import write_json_atomic
 from mmspec.io.loading import fill_from_state_dict, sketch
-from mmspec.io.pretrained import folder_of, from_zoo
-from mmspec.io.readers import naming, read_json
-from mmspec.io.validation import LARGEST_SCALE, check_types, number
+from mmspec.io.validation import LARGEST_SCALE, number
 from mmspec.methods import Domain
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKL
 
-INDEX = "model_index.json"
-
 
 @dataclass(frozen=True, slots=True)
 class _CausalIndex:
-    """The fields of model_index.json besides class names."""
-
-    vae: list | None = None
     guidance_scale: float = 1.0
+    vae: list | None = None
 
 
 class CausalModel:
@@ -140,13 +133,13 @@ class CausalRequest(PipelineRequest):
         )
 
 
-def _draft(weights: str, pipe: ContinuousARPipeline) -> ContinuousARPipeline:
-    return fitted_pipeline(
-        from_zoo(weights) or ContinuousARPipeline.from_pretrained(weights), ContinuousARPipeline, pipe
-    )
+def causal_from_state_dict(sd: Mapping[str, Tensor], config: CausalConfig | Mapping[str, Any]) -> CausalTransformer:
+    """Return the model of tensors and a config, in eval mode."""
+    config = CausalConfig.of(config)
+    return fill_from_state_dict(sketch(lambda: CausalTransformer(config), len(sd), "config"), sd)
 
 
-class ContinuousARPipeline(BasePipeline):
+class ContinuousARPipeline(SavedPipeline, BasePipeline):
     """A pipeline from class labels (-1 for no class) to images, token by token in raster order. Exact with exact rules.
 
     Calls accept the fields of `CausalRequest` and return tokens float32 [B, L, d].
@@ -157,7 +150,12 @@ class ContinuousARPipeline(BasePipeline):
     """
 
     Request = CausalRequest
-    loaders: ClassVar[Mapping[str, Load]] = {"draft": _draft}
+    loaders: ClassVar[Mapping[str, Load]] = {"draft": smaller_pipeline}
+    Index, settings, needs_index = _CausalIndex, ("guidance_scale",), True
+    components = (
+        module_component("transformer", causal_from_state_dict),
+        kl_component(lambda folder, *_: load_component(folder, kl_from_state_dict)),
+    )
 
     def __init__(
         self, transformer: CausalTransformer, vae: AutoencoderKL | None = None, *, guidance_scale: float = 1.0
@@ -171,44 +169,6 @@ class ContinuousARPipeline(BasePipeline):
     def tokens(self, target: CausalTarget) -> Tensor:
         return target.values
 
-    @classmethod
-    def from_pretrained(cls, path_or_repo: str | Path) -> Self:
-        """Load the pipeline of a folder."""
-        folder = folder_of(path_or_repo)
-        with naming(folder):
-            index = read_json(folder / INDEX)
-            if index.get("_class_name") != cls.__name__:
-                raise ValueError(
-                    f"{folder / INDEX}: expected a {cls.__name__}, got {index.get('_class_name')!r}; check the folder"
-                )
-            with naming(folder / INDEX):
-                check_types(_CausalIndex, index)
-            transformer = load_component(folder / "transformer", causal_from_state_dict)
-            vae = load_component(folder / "vae", kl_from_state_dict) if index.get("vae") else None
-            return cls(transformer, vae, guidance_scale=index.get("guidance_scale", 1.0))
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Write the pipeline; the index is written last."""
-        folder, index = Path(folder), {"_class_name": type(self).__name__, "guidance_scale": self.guidance_scale}
-        write_component(self.model.transformer, folder / "transformer")
-        if self.model.vae is not None:
-            write_kl(self.model.vae, folder / "vae")
-            index["vae"] = ["diffusers", "AutoencoderKL"]
-        write_json_atomic(folder / INDEX, index)
-
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
-        """Move all parts; the dtype is the transformer's, the autoencoder stays in its own."""
-        self.model.transformer.to(device=device, dtype=dtype)
-        if self.model.vae is not None:
-            self.model.vae.to(device=device)
-        return self
-
 
 def _scale(name: str, value: float) -> float:
     return number(name, value, 0, LARGEST_SCALE)
-
-
-def causal_from_state_dict(sd: Mapping[str, Tensor], config: CausalConfig | Mapping[str, Any]) -> CausalTransformer:
-    """Return the model of tensors and a config, in eval mode."""
-    config = CausalConfig.of(config)
-    return fill_from_state_dict(sketch(lambda: CausalTransformer(config), len(sd), "config"), sd)

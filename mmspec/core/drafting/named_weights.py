@@ -52,13 +52,3 @@ def decoding_from_text(
         return decoding
     call = parse(decoding, domain, "decoding", models=models)
     return call.make(PipelineParts(pipe, call, own or {}))
-
-
-def fitted_pipeline(made: Any, kind: type, pipe: Any) -> Any:
-    """Move a smaller pipeline that drafts for another to its device and precision."""
-    if not isinstance(made, kind):
-        raise ValueError(
-            f"expected a {kind.__name__} behind @, got {type(made).__name__}; name another folder or model"
-        )
-    like = next(weight for module in modules_of(pipe.model) for weight in module.parameters())
-    return made.to(device=like.device, dtype=like.dtype)

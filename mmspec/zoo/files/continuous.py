@@ -6,8 +6,9 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mmspec.core.pipeline_folder import INDEX
 from mmspec.imagegen.components import load_component, write_component
-from mmspec.imagegen.continuous.causal.pipeline import INDEX, ContinuousARPipeline, causal_from_state_dict
+from mmspec.imagegen.continuous.causal.pipeline import ContinuousARPipeline, causal_from_state_dict
 from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
 from mmspec.imagegen.continuous.kl import kl_from_state_dict
 from mmspec.imagegen.continuous.mar.load import mar_from_state_dict
@@ -34,7 +35,9 @@ def read_kl(folder: Path) -> AutoencoderKL:
 
 def read_captions(whole: Path) -> CaptionEncoder:
     """Load the caption encoder (fp32) of the text-to-image pipeline in `whole`."""
-    captions = read_encoder(whole, LONGEST, cleaned=read_json(whole / INDEX).get("clean_captions", True))
+    captions = read_encoder(
+        whole / "text_encoder", LONGEST, cleaned=read_json(whole / INDEX).get("clean_captions", True)
+    )
     captions.encoder.float()
     return captions
 

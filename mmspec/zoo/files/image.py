@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from mmspec.core.pipeline_folder import INDEX
 from mmspec.imagegen.components import load_component, write_component
 from mmspec.imagegen.llamagen.captions import CaptionEncoder
 from mmspec.imagegen.llamagen.load import llamagen_from_state_dict, vq_from_state_dict
-from mmspec.imagegen.llamagen.pipeline import INDEX, LlamaGenPipeline
+from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
 from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQModel
 from mmspec.io.files import write_json_atomic

@@ -7,11 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from safetensors.torch import save_file
 from torch import nn
 
-from mmspec.io.files import replacing, write_json_atomic
 from mmspec.io.loading import load_module
+from mmspec.io.pretrained import CONFIG, WEIGHTS, write_weights
 from mmspec.io.readers import naming, read_json
 from mmspec.io.validation import from_fields
 from mmspec.zoo.architectures.object_detector import DetectorNetwork, DetectorSize, ObjectDetector
@@ -19,7 +18,6 @@ from mmspec.zoo.architectures.object_detector import DetectorNetwork, DetectorSi
 if TYPE_CHECKING:
     from mmspec.zoo.architectures.clip import ImageClip
 
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
 Size = TypeVar("Size")
 
 
@@ -38,13 +36,10 @@ def load_detector(folder: Path) -> ObjectDetector:
 
 def save_sized(model: nn.Module, size: Any, folder: Path) -> None:
     """Write fp16 safetensors, and the fields of `size` as config.json."""
-    folder.mkdir(parents=True, exist_ok=True)
-    state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+    state = {name: value.detach().cpu() for name, value in model.state_dict().items()}
     # the batch norms of CLIP count their batches in integers
     tensors = {name: value.half() if value.is_floating_point() else value for name, value in state.items()}
-    with replacing(folder / WEIGHTS) as partial:
-        save_file(tensors, partial)
-    write_json_atomic(folder / CONFIG, asdict(size))
+    write_weights(tensors, asdict(size), folder)
 
 
 def load_sized(kind: type[Size], build: Callable[[Size], nn.Module], folder: Path) -> Any:

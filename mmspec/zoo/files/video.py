@@ -7,9 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mmspec.core.pipeline_folder import INDEX, write_encoder
 from mmspec.imagegen.llamagen.captions import CaptionEncoder, read_encoder, read_tokenizer
 from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
-from mmspec.io.files import write_json_atomic, writing
+from mmspec.io.files import write_json_atomic
 from mmspec.io.readers import naming, read_json
 from mmspec.io.validation import from_fields
 from mmspec.video.generation import FlowMap
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, T5EncoderModel
 
 
-INDEX = "model_index.json"
 BLOCKS = 7  # default length of a video: 81 frames
 
 
@@ -51,9 +51,7 @@ def write_video(model: CausalWan, folder: Path, sampler: FlowMap, plan: BlockPla
 
 def write_prompts(encoder: T5EncoderModel, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """Write the caption encoder in fp16 and its tokenizer."""
-    for part, name in ((deepcopy(encoder).half().cpu(), "text_encoder"), (tokenizer, "tokenizer")):
-        with writing(folder / name):
-            part.save_pretrained(folder / name)
+    write_encoder(deepcopy(encoder).half().cpu(), tokenizer, folder / "text_encoder")
 
 
 def read_prompts(folder: Path) -> PromptEncoder:

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from mmspec.io.files import replacing, write_json_atomic
-from mmspec.io.pretrained import CONFIG, WEIGHTS
+from mmspec.io.pretrained import write_weights
 
 # a tensor of an MTP layer, under "mtp." or as an additional layer behind the model's own
 _MTP = re.compile(r"(?:^|\.)mtp\.(?P<name>.+)$")
@@ -58,14 +56,10 @@ def write_mtp(drafter: nn.Module, target: nn.Module, folder: str | Path, dtype: 
     for name, value in drafter.state_dict().items():
         stored = theirs.get(name, name.removeprefix("decoder."))
         tensors[f"mtp.{stored}"] = value.detach().to(dtype or value.dtype).contiguous()
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with replacing(folder / WEIGHTS) as path:
-        save_file(tensors, path)
     # other libraries read the class of the layer from the target's own config
     config = json.loads(target.config.to_json_string())
     own = {"architectures": [type(target).__name__], "mtp_hidden_states_first": drafter.config.states_first}
-    write_json_atomic(folder / CONFIG, {name: config[name] for name in config if name != "_name_or_path"} | own)
+    write_weights(tensors, {name: config[name] for name in config if name != "_name_or_path"} | own, folder)
 
 
 def is_mtp_tensor(name: str, layers: int) -> bool:
