@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -21,7 +20,7 @@ from mmspec.video.decoding.request import VideoRequest
 from mmspec.video.decoding.target import BlockTarget, RewardScoring
 from mmspec.video.model import BlockVideoModel
 from mmspec.video.rewards.scores import Reduction, Reward
-from mmspec.video.routing.routers import BlockPosition, Router, ScoringNeeds, Threshold
+from mmspec.video.routing.routers import Router, ScoringNeeds, Threshold
 from mmspec.video.wan.rebuilt import Rebuilt
 
 
@@ -113,12 +112,12 @@ class SDVG:
         return router
 
     def open(self, target: BlockTarget) -> SDVGState:
-        return SDVGState(self, self.active_router.drafts, target)
+        return SDVGState(self, target)
 
     def prepare(self, model: BlockVideoModel, request: VideoRequest) -> tuple[BlockTarget, SDVG, Router]:
         self._check(model, request)
         rule, scoring = self.rule(model), RewardScoring(self.reward, self.reduction)
-        target = BlockTarget(self.target(model), request, rule.needs, scoring, eager=self.sync == "eager")
+        target = BlockTarget(self.target(model), request, rule, scoring, eager=self.sync == "eager")
         return target, self, rule
 
     def _check(self, target: BlockVideoModel, request: VideoRequest) -> None:
@@ -145,8 +144,8 @@ class _OptimisticDraft:
 
 
 class SDVGState:
-    def __init__(self, settings: SDVG, drafts: Callable[[BlockPosition], bool], target: BlockTarget):
-        self.settings, self.drafts, self.device = settings, drafts, settings.model.device
+    def __init__(self, settings: SDVG, target: BlockTarget):
+        self.settings, self.device = settings, settings.model.device
         read = reader_of(settings.drafter, target.request)
         self.states = target.request.open(settings.model, read)
         self.ahead: list[_OptimisticDraft | None] = [None] * target.batch
@@ -163,7 +162,7 @@ class SDVGState:
             for row in range(target.batch)
             if target.live[row]
             and block not in target.request.anchors
-            and self.drafts(target.position(row, uniform[row]))
+            and target.router.drafts(target.position(row, uniform[row]))
         ]
         ahead, self.ahead = self.ahead, [None] * target.batch
         if not wanted:

@@ -16,7 +16,7 @@ from mmspec.video.decoding.request import DecodedBlock, VideoRequest, VideoRowSt
 from mmspec.video.model import BlockVideoModel
 from mmspec.video.rewards.scores import NotFinite, Reduction, Reward, reduced, scored, to_bytes
 from mmspec.video.routing.learned import FEATURES, draft_features
-from mmspec.video.routing.routers import BlockEvidence, BlockPosition, ScoringNeeds
+from mmspec.video.routing.routers import BlockEvidence, BlockPosition, Router
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class BlockTarget(BatchTarget):
         self,
         model: BlockVideoModel,
         request: VideoRequest,
-        needs: ScoringNeeds,
+        router: Router,
         scoring: RewardScoring | None = None,
         *,
         eager: bool = False,
     ):
         super().__init__(len(request.prompts))
-        self.model, self.request, self.needs, self.eager = model, request, needs, eager
+        self.model, self.request, self.router, self.eager = model, request, router, eager
         self.scoring = RewardScoring() if scoring is None else scoring
         self.device = request.keys.seeds.device
         self.rows = [VideoRowState(state) for state in request.open(model, request.read)]
@@ -119,7 +119,7 @@ class BlockTarget(BatchTarget):
         video = self.rows[row]
         _check_finite(video.slots[handle])
         evidence.run[row] = video.run
-        if not self.needs.reward:
+        if not self.router.needs.reward:
             return
         frames = self._decode(video, handle)
         scores = self._scores(row, frames)
@@ -127,14 +127,14 @@ class BlockTarget(BatchTarget):
         evidence.reward[row, 1] = reduced(scores, self.scoring.reduction)
         if video.anchor is not None:
             evidence.anchor[row] = reduced(video.anchor, self.scoring.reduction)
-        if self.needs.features:
+        if self.router.needs.features:
             latents, done = (video.committed[-1], video.slots[handle]), len(video.committed) / self.request.blocks
             features = draft_features(scores, video.anchor, latents, (video.frames[-1], frames), done, video.run)
             video.record.features = features.tolist()
             evidence.features[row] = features.to(self.device)
 
     def _commit_row(self, row: int, handle: int, kept: bool) -> None:
-        video, request, needs = self.rows[row], self.request, self.needs
+        video, request, needs = self.rows[row], self.request, self.router.needs
         block = len(video.committed)
         begins = block in request.anchors
         _check_finite(video.slots[handle])

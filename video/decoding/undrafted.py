@@ -37,7 +37,7 @@ class PlainVideoDecoding:
 
     def prepare(self, model: BlockVideoModel, request: VideoRequest) -> tuple[BlockTarget, Drafter, Router]:
         rule = TargetAlone()
-        return BlockTarget(model, request, rule.needs), NoDraft(), rule
+        return BlockTarget(model, request, rule), NoDraft(), rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class DrafterAlone:
     def prepare(self, model: BlockVideoModel, request: VideoRequest) -> tuple[BlockTarget, Drafter, Router]:
         check_drafter(self.drafter, model, request)
         rule, read = self.rule(model), reader_of(self.drafter, request)
-        return BlockTarget(model_of(self.drafter), replace(request, read=read), rule.needs), NoDraft(), rule
+        return BlockTarget(model_of(self.drafter), replace(request, read=read), rule), NoDraft(), rule
 
 
 @method(
