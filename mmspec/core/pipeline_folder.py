@@ -53,6 +53,11 @@ class SavedPipeline:
         return pipe if dtype is None else pipe.to(dtype=dtype)
 
     @classmethod
+    def load_draft(cls, weights: str) -> Self:
+        """Load a pipeline of this class that drafts for another."""
+        return cls.from_pretrained(weights)
+
+    @classmethod
     def _read(cls, folder: Path) -> Self:
         has_index = cls.needs_index or (folder / INDEX).exists()
         index = read_json(folder / INDEX) if has_index else {}
@@ -109,7 +114,7 @@ def _attribute(owner: Any, path: str) -> Any:
 def smaller_pipeline(weights: str, pipe: SavedPipeline) -> Any:
     """Load a pipeline that drafts for another of its class, on its device and in its precision."""
     kind = next(base for base in type(pipe).__mro__ if "components" in vars(base))
-    draft = from_zoo(weights) or kind.from_pretrained(weights)
+    draft = from_zoo(weights) or kind.load_draft(weights)
     if not isinstance(draft, kind):
         raise ValueError(
             f"expected a {kind.__name__} behind @, got {type(draft).__name__}; name another folder or model"
