@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from inspect import Parameter, signature
 from typing import Any
@@ -15,6 +16,7 @@ WRONG: dict[str, tuple[object, ...]] = {
     "float": (True, math.nan, "0.5"),
     "bool": ("yes", 1, math.nan),
 }
+RANGES = {"Size": "int", "Count": "int", "Share": "float", "Positive": "float"}  # named annotations -> their types
 
 
 def wrong_for(annotation: str) -> tuple[object, ...]:
@@ -23,7 +25,8 @@ def wrong_for(annotation: str) -> tuple[object, ...]:
     Args:
         annotation: as written, such as "int | None".
     """
-    members = {one.strip() for one in annotation.split("|")}
+    bare = re.sub(r"Annotated\[(\w+), .*?\)\]", r"\1", annotation)
+    members = {RANGES.get(member.strip(), member.strip()) for member in bare.split("|")}
     values = [value for kind in WRONG if kind in members for value in WRONG[kind]]
     if "bool" in members:
         values = [value for value in values if not isinstance(value, bool)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from mmspec.imagegen.multiscale.low_resolution import draft_low_resolution
 from mmspec.imagegen.multiscale.upsamplers import PixelUpsampler, Upsampler
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.imagegen.rules.lantern import codebook_table
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Count, Range, Size, check_fields
 from mmspec.methods import MethodParts, method
 
 
@@ -54,26 +54,16 @@ class MuLo(AnyOrderDecoding):
 
     drafter: ImagePipeline | ImageModel
     upsampler: Upsampler
-    threshold: float = 0.1
-    k: int = 8
-    radius: int | None = 3
-    rows: int | None = None
+    threshold: Annotated[float, Range(0, infinite=True)] = 0.1
+    k: Size = 8
+    radius: Count | None = 3
+    rows: Size | None = None
     stale: bool = False
     decoding: Drafter | None = None
     downsampler: Upsampler | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, infinite=("threshold",))
-        if not self.threshold >= 0:
-            raise ValueError(f"threshold: expected 0 or more, got {self.threshold}; probabilities are at most 1")
-        if self.k < 1:
-            raise ValueError(f"k: expected at least 1 code, the draft itself, got {self.k}; use 1 or more")
-        if self.radius is not None and self.radius < 0:
-            raise ValueError(
-                f"radius: expected 0 or more cells or None, got {self.radius}; use None for all that follows"
-            )
-        if self.rows is not None and self.rows < 1:
-            raise ValueError(f"rows: expected at least 1 row or None, got {self.rows}; use None for the whole image")
+        check_fields(self)
         if self.rows is not None and not hasattr(self.downsampler or self.upsampler, "down"):
             raise ValueError(
                 f"downsampler: expected an upsampler with `down` for rows={self.rows}, got none; give a "

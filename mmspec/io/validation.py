@@ -5,14 +5,14 @@ Without a check, a value of a wrong type would silently change a result."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import MISSING, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from numbers import Integral, Real
 from operator import index
 from sys import float_info
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,6 +20,36 @@ if TYPE_CHECKING:
 
 Config = TypeVar("Config")
 _LARGEST = 2**63 - 1  # the largest size of a tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The range of a number in the annotation of a field: `share: Annotated[float, Range(0, 1)]`."""
+
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None  # an end that does not belong to the range, as `below`
+    below: float | None = None
+    infinite: bool = False  # whether the number may be infinite
+    hint: str = ""  # the remedy in the error
+
+    def __contains__(self, value: Any) -> bool:
+        return (
+            (self.least is None or value >= self.least)
+            and (self.most is None or value <= self.most)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+    def __str__(self) -> str:
+        ends = {"at least": self.least, "above": self.above, "at most": self.most, "below": self.below}
+        return " and ".join(f"{words} {end}" for words, end in ends.items() if end is not None) or "a number"
+
+
+Size = Annotated[int, Range(1)]
+Count = Annotated[int, Range(0)]
+Share = Annotated[float, Range(0, 1)]
+Positive = Annotated[float, Range(above=0)]
 
 
 def from_fields(
@@ -48,24 +78,28 @@ def from_fields(
 def check_types(cls: type, given: Mapping[str, Any], names: Mapping[str, str] | None = None) -> None:
     """Check values against the annotated types of a dataclass; numbers also have to fit into a tensor (64 bits, neither
     NaN nor Inf). `names` has the field of a name that is no field itself. Names without a field are not checked."""
-    written, hints = {field.name: field.type for field in fields(cls)}, get_type_hints(cls)
+    hints = _hints(cls)
     for name, value in given.items():
         own = (names or {}).get(name, name)
         if own in hints and not fits(value, hints[own]):
-            raise ValueError(f"{name}: expected {written[own]}, got {value!r:.60}; correct the config")
+            raise _refusal(name, value, hints[own], "correct the config")
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Return whether a value is of an annotated type. A number also has to fit into a tensor."""
+    """Return whether a value is of an annotated type and in its range. A number also has to fit into a tensor."""
     kind = get_origin(hint)
+    if kind is Annotated:
+        own, limits = get_args(hint)
+        infinite = limits.infinite and isinstance(value, float) and math.isinf(value)
+        return (infinite or fits(value, own)) and value in limits
     if kind in (UnionType, Union):
         return any(fits(value, member) for member in get_args(hint))
     if kind is tuple:  # a list in JSON
         return isinstance(value, list | tuple) and all(fits(member, get_args(hint)[0]) for member in value)
     if kind in (list, dict):
         return isinstance(value, kind)
-    if kind is Literal:  # the config itself checks the values
-        return isinstance(value, tuple({type(member) for member in get_args(hint)}))
+    if kind is Literal:
+        return any(type(value) is type(member) and value == member for member in get_args(hint))
     if isinstance(value, bool):
         return hint is bool
     if hint is int:
@@ -134,20 +168,16 @@ def number(
     return result
 
 
-def check_fields(settings: object, infinite: Collection[str] = ()) -> None:
-    """Check each field of a dataclass, usually in its `__post_init__`, against its annotation, if this names numbers,
-    truth values, texts or None. Numbers of numpy or torch become Python's own. `infinite` fields may be infinite."""
-    hints = _hints(type(settings))
-    for field in fields(settings):
-        value, hint = getattr(settings, field.name), hints[field.name]
+def check_fields(settings: object) -> None:
+    """Check each field of a dataclass, usually as its `__post_init__`, against its annotation, if this names numbers,
+    truth values, texts or None. Numbers of numpy or torch become Python's own."""
+    for name, hint in _checked_hints(type(settings)).items():
+        value = getattr(settings, name)
         if _takes_numbers(hint) and plain(value) is not value:
             value = plain(value)
-            object.__setattr__(settings, field.name, value)
-        if isinstance(value, float) and math.isinf(value) and field.name in infinite:
-            continue
+            object.__setattr__(settings, name, value)
         if not _fits(value, hint):
-            wanted = "a finite number" if isinstance(value, float) and not math.isfinite(value) else field.type
-            raise ValueError(f"{field.name}: expected {wanted}, got {value!r:.60}; change it")
+            raise _refusal(name, value, hint, "change it")
 
 
 def check_words(texts: Sequence[str], ids: Tensor, mask: Tensor, tokenizer: Any) -> None:
@@ -165,14 +195,24 @@ def _hints(cls: type) -> dict[str, Any]:
     unknown: dict[str, Any] = {}  # names that are imported for type checkers only
     while True:
         try:
-            return get_type_hints(cls, localns=unknown)
+            return get_type_hints(cls, localns=unknown, include_extras=True)
         except NameError as error:
             unknown[error.name] = object
 
 
+@cache
+def _checked_hints(cls: Any) -> dict[str, Any]:
+    hints = _hints(cls)
+    return {field.name: hints[field.name] for field in fields(cls)}
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
+
+
 def _fits(value: object, hint: Any) -> bool:
-    members = get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
-    plain = [member for member in members if member in _PLAIN or get_origin(member) in (Literal, tuple)]
+    members = _members(hint)
+    plain = [member for member in members if member in _PLAIN or get_origin(member) in (Annotated, Literal, tuple)]
     if Any in members or object in members:
         return True
     if value is None or isinstance(value, (bool, Real, str)):
@@ -182,8 +222,32 @@ def _fits(value: object, hint: Any) -> bool:
 
 
 def _takes_numbers(hint: Any) -> bool:
-    members = get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
-    return any(member in (bool, int, float) or get_origin(member) is tuple for member in members)
+    return any(member in (bool, int, float) or get_origin(member) in (Annotated, tuple) for member in _members(hint))
+
+
+def _refusal(name: str, value: object, hint: Any, remedy: str) -> ValueError:
+    """Return the error of a value that does not fit: it names the range if the type alone is right."""
+    ranges = [get_args(member) for member in _members(hint) if get_origin(member) is Annotated]
+    wanted = next((limits for kind, limits in ranges if fits(value, kind)), None)
+    if wanted is None:
+        is_finite = not isinstance(value, float) or math.isfinite(value)
+        *options, last = _options(hint) if is_finite else ["a finite number"]
+        wanted = f"{', '.join(options)} or {last}" if options else last
+    else:
+        remedy = wanted.hint or remedy
+    return ValueError(f"{name}: expected {wanted}, got {value!r:.60}; {remedy}")
+
+
+def _options(hint: Any) -> list[str]:
+    """Return the words for each type or value that an annotation allows."""
+    kind, parts = get_origin(hint), get_args(hint)
+    if kind is Literal:
+        return [repr(part) for part in parts]
+    if kind is Annotated:
+        return _options(parts[0])
+    if kind in (UnionType, Union):
+        return [option for part in parts for option in _options(part)]
+    return ["None" if hint is NoneType else hint.__name__ if isinstance(hint, type) else str(hint)]
 
 
 def _range(least: float, most: float, infinite: bool) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from sys import modules
 from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 Scalar = bool | int | float | str | None
 _TYPES: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
@@ -128,6 +128,8 @@ def _kind_of(hint: Any) -> tuple[str, tuple[str, ...], bool] | None:
         options = [option for option in get_args(hint) if option is not NoneType]
         kinds = [kind for kind in map(_kind_of, options) if kind is not None]
         return (*kinds[0][:2], NoneType in get_args(hint)) if len(kinds) == 1 else None
+    if get_origin(hint) is Annotated:
+        return _kind_of(get_args(hint)[0])
     if get_origin(hint) is Literal:
         choices = get_args(hint)
         return ("str", choices, False) if all(isinstance(option, str) for option in choices) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ import torch
 
 import mmspec
 from mmspec.core.round.keys import Keys
-from mmspec.io.validation import boolean, check_fields, number, whole
+from mmspec.io.validation import Range, Size, boolean, check_fields, number, whole
 from mmspec.vlm.drafters import PromptLookup
 from tests.wrong_values import cases, refused
 
@@ -23,16 +23,17 @@ class Settings:
 
     count: int = 3
     share: float = 0.5
-    bound: float = math.inf
+    bound: Annotated[float, Range(infinite=True)] = math.inf
     most: int | None = None
     loud: bool = False
     form: Literal["one", "two"] | None = None
     sizes: tuple[int, ...] = (1, 2)
     steps: str | int | None = None
     part: list | None = field(default_factory=list)
+    dropped: Annotated[float, Range(0, below=1, hint="0.5 is usual")] = 0.5
+    heads: Size | None = None
 
-    def __post_init__(self) -> None:
-        check_fields(self, infinite=("bound",))
+    __post_init__ = check_fields
 
 
 def test_numbers_come_back_as_python_numbers() -> None:
@@ -117,9 +118,17 @@ def test_fields_are_checked_by_their_annotations() -> None:
         ("part", "x"),
         ("bound", math.nan),
         ("most", 2**63),
+        ("form", "three"),
+        ("dropped", 1.0),
+        ("dropped", -0.1),
+        ("heads", 0),
     ):
         refused(Settings, name, value)
-    Settings(np.int64(4), 1, -math.inf, 2, True, "one", [3], "ddim4", None)
+    Settings(np.int64(4), 1, -math.inf, 2, True, "one", [3], "ddim4", None, np.float32(0), torch.tensor(1))
+    with pytest.raises(ValueError, match="^dropped: expected at least 0 and below 1, got 1; 0.5 is usual$"):
+        Settings(dropped=1)
+    with pytest.raises(ValueError, match="^heads: expected int or None, got '3'; change it$"):
+        Settings(heads="3")
 
 
 def test_seeds_are_whole_numbers() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from mmspec.core.round.draft import Draft, Evidence, Law, Verdict, root_only
 from mmspec.core.round.keys import Keys, Purpose
 from mmspec.core.round.rules.base import UnsupportedCombination
 from mmspec.core.round.tree import chain
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Range, check_fields
 from mmspec.methods import MethodParts, method, value_of
 from mmspec.video.decoding.block_drafter import check_drafter, model_of, reader_of
 from mmspec.video.decoding.request import VideoRequest
@@ -49,7 +49,7 @@ class SDVG:
 
     drafter: BlockVideoModel
     reward: Reward | None = None
-    threshold: float | None = None
+    threshold: Annotated[float, Range(infinite=True)] | None = None
     router: Router | str | None = None
     reduction: Reduction = "min"
     sync: Literal["lazy", "eager"] | Rebuilt = "lazy"
@@ -64,8 +64,6 @@ class SDVG:
         object.__setattr__(self, "router", value_of(self.router, "video", "router"))
         if self.router is not None and not isinstance(self.router, Router):
             raise ValueError(f"router: expected a Router, got {self.router!r}; make one, such as Strided(3)")
-        if self.reduction not in ("min", "mean"):
-            raise ValueError(f"reduction: expected min or mean, got {self.reduction!r}; use one of them")
         if self.sync not in ("lazy", "eager") and not isinstance(self.sync, Rebuilt):
             raise ValueError(f"sync: expected 'lazy', 'eager' or a Rebuilt, got {self.sync!r}; use one of them")
         object.__setattr__(self, "active_router", Threshold(self.threshold) if self.router is None else self.router)
@@ -74,7 +72,7 @@ class SDVG:
                 f"reward: expected a function of frames and prompt for router {self.active_router.name!r}, got "
                 f"{self.reward!r}; give one, such as CosineReward"
             )
-        check_fields(self, infinite=("threshold",))
+        check_fields(self)
 
     @property
     def name(self) -> str:

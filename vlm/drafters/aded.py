@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 from mmspec.core.round.draft import Draft
 from mmspec.core.round.keys import Keys
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Range, Size, check_fields
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.likeliest_paths import LikeliestPaths, draft_of_paths
 from mmspec.vlm.drafters.ngram_laws import LawTable, Ngram, NgramLawState, sizes_of
@@ -45,9 +46,9 @@ class Aded:
         ValueError: A number is out of range, or the table has other sizes.
     """
 
-    nodes: int = 8
-    depth: int = 8
-    least: float = 0.05
+    nodes: Size = 8
+    depth: Size = 8
+    least: Annotated[float, Range(0, below=1)] = 0.05
     ngram: int = 2
     width: int = 10
     table: LawTable | None = None
@@ -57,10 +58,6 @@ class Aded:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if min(self.nodes, self.depth) < 1:
-            raise ValueError(f"nodes, depth: expected at least 1, got {self.nodes} and {self.depth}")
-        if not 0 <= self.least < 1:
-            raise ValueError(f"least: expected a probability from 0 to below 1, got {self.least}")
         sizes_of(self)
 
     @property

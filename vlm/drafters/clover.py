@@ -28,11 +28,6 @@ class CloverConfig(PrefixConfig):
     own_head: bool = False
     cell: Literal["attention", "recurrent"] = "attention"  # of a token into the state; Clover-2 is "recurrent"
 
-    def __post_init__(self) -> None:
-        PrefixConfig.__post_init__(self)
-        if self.cell not in ("attention", "recurrent"):
-            raise ValueError(f"cell: expected 'attention' or 'recurrent', got {self.cell!r}")
-
 
 class TokenFold(nn.Module):
     """Cross-attention from a state to a token and to the state itself, s + Attn(s, {Proj(e), s}), then a norm."""

@@ -14,6 +14,7 @@ from mmspec.core.drafting.layer import LayerConfig, rms_norm
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.core.round.cache import SlotCache
 from mmspec.io.pretrained import fill_drafter
+from mmspec.io.validation import Size
 from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
@@ -92,18 +93,14 @@ class PathSelector(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class DFlash2Config(BlockDrafterConfig):
-    conv_taps: int = 2  # the rows that a convolution mixes
-    conv_group: int = 16  # the channels that share a kernel
-    selector_rank: int = 256  # the width of the codebooks
-    selector_top: int = 16  # the candidates of each row
+    conv_taps: Size = 2  # the rows that a convolution mixes
+    conv_group: Size = 16  # the channels that share a kernel
+    selector_rank: Size = 256  # the width of the codebooks
+    selector_top: Size = 16  # the candidates of each row
 
     def __post_init__(self) -> None:
         # a dataclass with slots replaces its class, so `super()` without arguments would mean the old class
         BlockDrafterConfig.__post_init__(self)
-        if min(self.conv_taps, self.conv_group, self.selector_rank, self.selector_top) < 1:
-            raise ValueError(
-                f"expected conv_taps, conv_group, selector_rank and selector_top of at least 1, got {self}"
-            )
         if self.hidden_size % self.conv_group:
             raise ValueError(f"conv_group: expected a divisor of hidden_size {self.hidden_size}, got {self.conv_group}")
         if self.selector_top > self.vocab_size:

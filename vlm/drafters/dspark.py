@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.core.layers.fingerprint import module_like
 from mmspec.io.pretrained import fill_drafter
+from mmspec.io.validation import Count, Share, Size, check_fields
 from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
@@ -74,16 +75,14 @@ class PredictedAcceptance:
     `threshold`. Exact: a level is assessed before its token is drawn."""
 
     head: nn.Module  # the drafter's `confidence_head`
-    threshold: float = 0.3
+    threshold: Share = 0.3
     longest: int = 7
-    shortest: int = 1
+    shortest: Size = 1
 
     def __post_init__(self) -> None:
-        if not 0 <= self.threshold <= 1 or not 1 <= self.shortest <= self.longest:
-            raise ValueError(
-                f"expected a threshold within 0 and 1 and 1 <= shortest <= longest, got {self.threshold}, "
-                f"{self.shortest} and {self.longest}"
-            )
+        check_fields(self)
+        if self.shortest > self.longest:
+            raise ValueError(f"shortest: expected 1 <= shortest <= longest, got {self.shortest} and {self.longest}")
 
     def begin(self) -> _ConfidenceGrowth:
         return _ConfidenceGrowth(self)
@@ -109,7 +108,7 @@ class DSparkConfig(BlockDrafterConfig):
     """The sizes of a block drafter, and those of its heads. With `root_first`, a recurrent correction reads the root's
     row before that of the first level, as `speculators` trains where the root does not draft."""
 
-    markov_rank: int = 256  # the rank of the correction; 0 for none
+    markov_rank: Count = 256  # the rank of the correction; 0 for none
     markov_head_type: str = "vanilla"  # of `MARKOV_HEADS`
     confidence_head: bool = True  # whether the drafter predicts acceptance
     confidence_with_markov: bool = True  # whether that prediction also reads the token before
@@ -118,10 +117,9 @@ class DSparkConfig(BlockDrafterConfig):
 
     def __post_init__(self) -> None:
         BlockDrafterConfig.__post_init__(self)
-        if self.markov_rank < 0 or self.markov_head_type not in MARKOV_HEADS:
+        if self.markov_head_type not in MARKOV_HEADS:
             raise ValueError(
-                f"expected markov_rank of at least 0 and markov_head_type of {', '.join(MARKOV_HEADS)}, got "
-                f"{self.markov_rank} and {self.markov_head_type!r}"
+                f"markov_head_type: expected one of {', '.join(MARKOV_HEADS)}, got {self.markov_head_type!r}; change it"
             )
         if self.root_first and (self.from_root or self.markov_head_type != "rnn"):
             raise ValueError(

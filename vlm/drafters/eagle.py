@@ -26,11 +26,6 @@ class EagleConfig(FeatureConfig):
 
     pictures: Literal["fused", "left_out"] = "fused"
 
-    def __post_init__(self) -> None:
-        super(EagleConfig, self).__post_init__()
-        if self.pictures not in ("fused", "left_out"):
-            raise ValueError(f"pictures: expected 'fused' or 'left_out', got {self.pictures!r}")
-
 
 @method(
     "eagle",

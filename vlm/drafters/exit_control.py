@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length.controls import ConfidenceStop, FixedLength
 from mmspec.core.round.draft import Draft, EntryStates, Evidence, Verdict, gather_nodes, root_only, run_of
 from mmspec.core.round.keys import Keys
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Range, Share, Size, check_fields
 from mmspec.methods import MethodParts, method
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts
@@ -75,10 +76,10 @@ class DynamicExit:
     """
 
     exits: tuple[int, ...]
-    longest: int = 8
-    keep: float = 0.95
-    stop: float = 0.5
-    rest: int = 16
+    longest: Size = 8
+    keep: Annotated[float, Range(0, below=1)] = 0.95
+    stop: Share = 0.5
+    rest: Size = 16
 
     name = "del"
 
@@ -86,8 +87,6 @@ class DynamicExit:
         check_fields(self)
         if not self.exits or list(self.exits) != sorted(set(self.exits)):
             raise ValueError(f"exits: expected ascending numbers of layers, got {self.exits}; name at least one")
-        if min(self.longest, self.rest) < 1 or not (0 <= self.keep < 1 and 0 <= self.stop <= 1):
-            raise ValueError(f"expected longest and rest of at least 1, keep in [0, 1) and stop in [0, 1], got {self}")
 
     @property
     def levels(self) -> tuple[int, ...]:

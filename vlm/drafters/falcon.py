@@ -13,6 +13,7 @@ from mmspec.core.drafting.layer import DraftLayer, LayerConfig
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.core.drafting.unroll import attend_own_draft
 from mmspec.core.round.draft import gather_nodes
+from mmspec.io.validation import Size
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, FeatureState
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, shift_rows
@@ -23,12 +24,7 @@ from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 class FalconConfig(FeatureConfig):
     """The sizes of Falcon: a pass drafts `block` tokens. `bias` and `input_norm` have no effect."""
 
-    block: int = 2
-
-    def __post_init__(self) -> None:
-        FeatureConfig.__post_init__(self)
-        if self.block < 1:
-            raise ValueError(f"block: expected at least 1, got {self.block}; change it")
+    block: Size = 2
 
     def layer(self) -> LayerConfig:
         return LayerConfig.of(self, norms_input=True)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from mmspec.core.drafting.request_shape import shape_of
+from mmspec.io.validation import Count
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.committed_keys import committed_slots, recorded_keys, turned_at
@@ -21,12 +22,7 @@ from mmspec.vlm.partial_passes import DECODERS
 class LongSpecConfig(CrossConfig):
     """The sizes of LongSpec; heads are as many and as wide as the target's, whose keys they read."""
 
-    shift: int = 0  # training moves tokens behind the first few to random positions up to this
-
-    def __post_init__(self) -> None:
-        CrossConfig.__post_init__(self)
-        if self.shift < 0:
-            raise ValueError(f"shift: expected a position of at least 0, got {self.shift}; change it")
+    shift: Count = 0  # training moves tokens behind the first few to random positions up to this
 
 
 @method(

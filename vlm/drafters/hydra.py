@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.io.pretrained import ROTATION, drafter_sizes, fill_drafter, layer_names
+from mmspec.io.validation import Range
 from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.head_drafter import HeadBlock
@@ -39,12 +40,9 @@ class HydraInputBlock(nn.Module):
 class HydraConfig(PrefixConfig):
     """The sizes of Hydra's heads and of its prefix layer. Hydra++ has the layer, layers=4 and dropout=0.2."""
 
-    dropout: float = 0.0  # share of inputs dropped in training, for every block and vocabulary-wide head
-
-    def __post_init__(self) -> None:
-        super(HydraConfig, self).__post_init__()
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout: expected at least 0 and below 1, got {self.dropout}; change it")
+    dropout: Annotated[float, Range(0, below=1)] = (
+        0.0  # of inputs in training, for every block and vocabulary-wide head
+    )
 
 
 @method(

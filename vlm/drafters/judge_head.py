@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from mmspec.core.layers.fingerprint import module_like
 from mmspec.core.round.rules.judge import Judge
+from mmspec.io.validation import Size, check_fields
 from mmspec.methods import MethodParts, method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter, weights_of
@@ -16,11 +17,9 @@ from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter, weigh
 
 @dataclass(frozen=True, slots=True)
 class JudgeConfig:
-    hidden_size: int
+    hidden_size: Size
 
-    def __post_init__(self) -> None:
-        if self.hidden_size < 1:
-            raise ValueError(f"hidden_size: expected at least 1, got {self.hidden_size}; change it")
+    __post_init__ = check_fields
 
 
 class JudgeHead(PretrainedDrafter):

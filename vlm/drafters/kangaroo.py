@@ -19,6 +19,7 @@ from mmspec.core.round.cache import SlotCache
 from mmspec.core.round.draft import Draft, EntryStates
 from mmspec.core.round.keys import Keys
 from mmspec.core.round.tree import chain
+from mmspec.io.validation import Size, check_fields
 from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
@@ -33,8 +34,8 @@ from mmspec.vlm.partial_passes import check_partial, first_exit, read_ahead
 class KangarooConfig:
     hidden_size: int
     num_attention_heads: int
-    vocab_size: int
-    exit: int = 2  # the number of the target's layers that draft
+    vocab_size: Size
+    exit: Size = 2  # the number of the target's layers that draft
     num_key_value_heads: int = 0  # 0 for as many as queries have
     head_dim: int = 0  # 0 for hidden_size / num_attention_heads
     rope_theta: float = 10000.0
@@ -42,8 +43,7 @@ class KangarooConfig:
     qkv_bias: bool = False
 
     def __post_init__(self) -> None:
-        if min(self.vocab_size, self.exit) < 1:
-            raise ValueError(f"expected vocab_size and exit of at least 1, got {self.vocab_size} and {self.exit}")
+        check_fields(self)
         self.layer()
 
     def layer(self) -> LayerConfig:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.layers.fingerprint import module_like
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Share, Size, check_fields
 from mmspec.methods import MethodParts, method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter, weights_of
@@ -19,11 +19,9 @@ FEATURES = 3  # see `NodeFilter.keeps`
 
 @dataclass(frozen=True, slots=True)
 class NodeScoreConfig:
-    hidden_size: int = 8  # hidden units
+    hidden_size: Size = 8  # hidden units
 
-    def __post_init__(self) -> None:
-        if self.hidden_size < 1:
-            raise ValueError(f"hidden_size: expected at least 1, got {self.hidden_size}; change it")
+    __post_init__ = check_fields
 
 
 class NodeScore(PretrainedDrafter):
@@ -85,12 +83,9 @@ class LikelyNodes:
     """
 
     network: NodeScore
-    least: float = 0.3
+    least: Share = 0.3
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not 0 <= self.least <= 1:
-            raise ValueError(f"least: expected a probability, got {self.least}; change it")
+    __post_init__ = check_fields
 
     @classmethod
     def make(cls, settings: dict[str, Any], parts: MethodParts) -> Self:

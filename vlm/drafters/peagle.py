@@ -16,6 +16,7 @@ from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length.controls import FixedLength
 from mmspec.core.round.draft import gather_nodes
 from mmspec.io.checkpoints import load_part
+from mmspec.io.validation import Count, Size
 from mmspec.methods import method
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.published_files import for_vocabulary, plain_names
@@ -28,14 +29,15 @@ from mmspec.vlm.drafters.eagle3.state import Eagle3State
 class PEagleConfig(Eagle3Config):
     num_hidden_layers: int = 4
     own_embedding: bool = True
-    mask_token_id: int = 0  # its embedding stands for a token to draft
-    depths: int = 7  # the tokens of a draft
+    mask_token_id: Count = 0  # its embedding stands for a token to draft
+    depths: Size = 7  # the tokens of a draft
 
     def __post_init__(self) -> None:
         Eagle3Config.__post_init__(self)
-        if self.depths < 1 or not 0 <= self.mask_token_id < self.vocab_size or not self.own_embedding:
+        if self.mask_token_id >= self.vocab_size or not self.own_embedding:
             raise ValueError(
-                f"expected depths of at least 1, mask_token_id below vocab_size and an embedding of its own, got {self}"
+                f"mask_token_id: expected a token below vocab_size {self.vocab_size} and own_embedding, got "
+                f"{self.mask_token_id} and {self.own_embedding}"
             )
 
 

@@ -16,7 +16,7 @@ from mmspec.core.length.controls import LengthControl
 from mmspec.core.round.draft import Draft, Evidence, Probes, Verdict, gather_nodes
 from mmspec.core.round.keys import Keys
 from mmspec.core.round.tree import Tree
-from mmspec.io.validation import whole
+from mmspec.io.validation import Size, check_fields, whole
 from mmspec.methods import MethodParts, method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.head_drafter import HeadState
@@ -28,17 +28,16 @@ PROBES = 8  # of a row and pass
 
 @dataclass(frozen=True, slots=True)
 class PPDConfig:
-    hidden_size: int
-    vocab_size: int
-    prompts: int = 3  # the trained embeddings, as many as levels of a draft
+    hidden_size: Size
+    vocab_size: Size
+    prompts: Size = 3  # the trained embeddings, as many as levels of a draft
     accuracies: Accuracies = ()  # per level, of each rank, see `rank_accuracies`; empty: unmeasured
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "accuracies", tuple(map(tuple, self.accuracies)))  # lists when read from a file
+        check_fields(self)
         if self.accuracies and len(self.accuracies) != self.prompts:
             raise ValueError(f"accuracies: expected those of {self.prompts} levels, got {len(self.accuracies)}")
-        if min(self.hidden_size, self.vocab_size, self.prompts) < 1:
-            raise ValueError(f"expected hidden_size, vocab_size and prompts of at least 1, got {self}; change them")
 
 
 def ppd_settings(

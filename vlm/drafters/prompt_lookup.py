@@ -10,7 +10,7 @@ import torch
 from mmspec.core.round.draft import Draft, Evidence, Law, Preview, Verdict, root_only
 from mmspec.core.round.keys import Keys
 from mmspec.core.round.tree import chain
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Size, check_fields
 from mmspec.methods import method
 from mmspec.vlm.target import TextTarget
 
@@ -45,9 +45,9 @@ class PromptLookup:
         ValueError: The arguments violate 1 <= min_ngram <= max_ngram or longest >= 1.
     """
 
-    longest: int = 5
+    longest: Size = 5
     max_ngram: int = 3
-    min_ngram: int = 1
+    min_ngram: Size = 1
     doubling: bool = False
 
     name = "prompt_lookup"
@@ -55,9 +55,7 @@ class PromptLookup:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.longest < 1:
-            raise ValueError(f"longest: expected at least 1, got {self.longest}")
-        if not 1 <= self.min_ngram <= self.max_ngram:
+        if self.min_ngram > self.max_ngram:
             raise ValueError(f"min_ngram: expected 1 to max_ngram={self.max_ngram}, got {self.min_ngram}")
 
     def open(self, target: TextTarget) -> LookupState:

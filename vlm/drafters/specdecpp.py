@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mmspec.core.layers.fingerprint import module_like
 from mmspec.io.pretrained import fill_drafter
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Count, Share, Size, check_fields
 from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import MethodParts, method
 from mmspec.vlm.architectures import Parts
@@ -20,14 +20,10 @@ from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter, requi
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceConfig:
-    hidden_size: int  # width of the drafter's state
-    num_layers: int = 3  # residual blocks
+    hidden_size: Size  # width of the drafter's state
+    num_layers: Count = 3  # residual blocks
 
-    def __post_init__(self) -> None:
-        if self.hidden_size < 1 or self.num_layers < 0:
-            raise ValueError(
-                f"expected hidden_size of at least 1 and num_layers of at least 0, got {self}; change them"
-            )
+    __post_init__ = check_fields
 
 
 class AcceptanceHead(PretrainedDrafter):
@@ -111,16 +107,14 @@ class AcceptanceStop:
     """
 
     head: AcceptanceHead
-    threshold: float = 0.3
-    shortest: int = 2
+    threshold: Share = 0.3
+    shortest: Size = 2
     longest: int = 20
     newest: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not 0 <= self.threshold <= 1:
-            raise ValueError(f"threshold: expected a probability, got {self.threshold}")
-        if not 1 <= self.shortest <= self.longest:
+        if self.shortest > self.longest:
             raise ValueError(f"shortest: expected 1 <= shortest <= longest, got {self.shortest} and {self.longest}")
 
     @classmethod

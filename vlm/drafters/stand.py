@@ -9,7 +9,7 @@ from mmspec.core.drafting.shapes import likeliest_tree
 from mmspec.core.drafting.stored_laws import StoredLawTrees
 from mmspec.core.round.draft import Draft
 from mmspec.core.round.keys import Keys
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Size, check_fields
 from mmspec.methods import method
 from mmspec.vlm.drafters.ngram_laws import LawTable, NgramLawState, sizes_of
 from mmspec.vlm.target import TextTarget
@@ -51,8 +51,8 @@ class Stand:
         ValueError: A number is out of range, or the table has other sizes.
     """
 
-    nodes: int = 7
-    depth: int = 6
+    nodes: Size = 7
+    depth: Size = 6
     max_ngram: int = 4
     min_ngram: int = 1
     width: int = 10
@@ -64,11 +64,7 @@ class Stand:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.drawn not in ("without_replacement", "deterministic"):
-            raise ValueError(f"drawn: expected 'without_replacement' or 'deterministic', got {self.drawn!r}")
         sizes_of(self)
-        if len(self.template) < 2:
-            raise ValueError(f"nodes: expected at least 1, got {self.nodes}")
 
     @property
     def template(self) -> tuple[int, ...]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from mmspec.core.round.draft import Draft, Evidence, Verdict
 from mmspec.core.round.keys import Keys
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Range, Size, check_fields
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.likeliest_paths import LikeliestPaths, draft_of_paths
 from mmspec.vlm.target import TextTarget
@@ -141,24 +142,17 @@ class SuffixLookup:
         ValueError: A number is out of range.
     """
 
-    nodes: int = 8
-    depth: int = 8
-    least: float = 0.05
-    shortest: int = 1
+    nodes: Size = 8
+    depth: Size = 8
+    least: Annotated[float, Range(0, below=1)] = 0.05
+    shortest: Size = 1
     doubling: bool = False
     index: SuffixIndex | None = None
 
     name = "suffix_lookup"
     from_ids = True
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if min(self.nodes, self.depth, self.shortest) < 1:
-            raise ValueError(
-                f"nodes, depth, shortest: expected at least 1, got {self.nodes}, {self.depth} and {self.shortest}"
-            )
-        if not 0 <= self.least < 1:
-            raise ValueError(f"least: expected a share from 0 to below 1, got {self.least}")
+    __post_init__ = check_fields
 
     def open(self, target: TextTarget) -> SuffixState:
         return SuffixState(self, target)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from mmspec.core.length.controls import ConfidenceStop, LengthControl
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Range, Size, check_fields
 from mmspec.methods import method, value_of
 from mmspec.vlm.drafters.layer_search import LayerSet, SearchingState
 from mmspec.vlm.partial_passes import check_partial, first_exit
@@ -42,8 +43,8 @@ class Swift:
         ValueError: The share or the window is out of range, or, on use, the target's layers cannot be left out.
     """
 
-    skip: float = 0.45
-    window: int = 32
+    skip: Annotated[float, Range(0, below=1, hint="SWIFT uses 0.45")] = 0.45
+    window: Size = 32
     length: LengthControl | str | None = None
     layer_set: LayerSet | None = None
 
@@ -54,10 +55,6 @@ class Swift:
         length = ConfidenceStop(0.8, longest=25) if self.length is None else value_of(self.length, "vlm", "controller")
         object.__setattr__(self, "length", length)
         check_fields(self)
-        if not 0 <= self.skip < 1 or self.window < 1:
-            raise ValueError(
-                f"expected skip in [0, 1) and a window of at least 1, got {self.skip} and {self.window}; change them"
-            )
 
     def open(self, target: TextTarget) -> SearchingState:
         parts = target.parts

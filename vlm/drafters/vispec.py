@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from mmspec.core.drafting.layer import LayerConfig
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, fill_drafter
+from mmspec.io.validation import Range
 from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
@@ -51,12 +52,7 @@ class VisionAdaptor(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class ViSpecConfig(FeatureConfig):
-    num_q: int = 2  # queries of a picture: the last gives the global vector, each other a row of the sequence
-
-    def __post_init__(self) -> None:
-        super(ViSpecConfig, self).__post_init__()
-        if self.num_q < 2:
-            raise ValueError(f"num_q: expected at least 2 (one row and the global vector), got {self.num_q}")
+    num_q: Annotated[int, Range(2)] = 2  # queries of a picture: the last gives the global vector, each other a row
 
 
 @method(

@@ -18,6 +18,7 @@ from mmspec.core.round.draft import Draft
 from mmspec.core.round.keys import Keys, Purpose
 from mmspec.core.round.sampling import draw
 from mmspec.io.pretrained import fill_drafter
+from mmspec.io.validation import Size
 from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter, BlockDrafterState, Lesson
@@ -75,15 +76,9 @@ class CausalRefiner(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class XPressConfig(BlockDrafterConfig):
-    refiner_rank: int = 256  # the numbers of a row
-    refiner_ratio: int = 2  # the width of the refiner's MLP over its rank
-    passes: int = 6  # refinements of a chain; with as many as levels, a block is as good as drafted token by token
-
-    def __post_init__(self) -> None:
-        BlockDrafterConfig.__post_init__(self)
-        sizes = self.refiner_rank, self.refiner_ratio, self.passes
-        if min(sizes) < 1:
-            raise ValueError(f"refiner_rank, refiner_ratio, passes: expected at least 1, got {sizes}")
+    refiner_rank: Size = 256  # the numbers of a row
+    refiner_ratio: Size = 2  # the width of the refiner's MLP over its rank
+    passes: Size = 6  # refinements of a chain; with as many as levels, a block is as good as drafted token by token
 
 
 @method(

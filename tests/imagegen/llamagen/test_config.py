@@ -55,7 +55,7 @@ def test_training_fields_are_left_out() -> None:
         ({"n_head": "x"}, "n_head: expected int, got 'x'"),
         ({"n_layer": True}, "n_layer: expected int, got True"),
         ({"n_layer": 2.0}, "n_layer: expected int, got 2.0"),
-        ({"n_kv_head": [2]}, r"n_kv_head: expected int \| None, got \[2\]"),
+        ({"n_kv_head": [2]}, r"n_kv_head: expected int or None, got \[2\]"),
         ({"norm_eps": None}, "norm_eps: expected float, got None"),
         ({"model_type": {}}, "model_type: expected .*, got {}"),
     ],

@@ -146,7 +146,7 @@ def test_a_pipeline_drafts_as_its_model_does_and_reads_with_its_own_encoder() ->
         ({"router": "strided"}, "router: expected strided:budget=..., got 'strided'"),
         ({"router": 3}, "router: expected a Router"),
         ({"threshold": 0.0, "reward": None}, "reward: expected a function of frames and prompt"),
-        ({"threshold": 0.0, "reduction": "max"}, "reduction: expected min or mean"),
+        ({"threshold": 0.0, "reduction": "max"}, "reduction: expected 'min' or 'mean'"),
         ({"threshold": 0.0, "sync": "late"}, "sync: expected 'lazy', 'eager' or a Rebuilt"),
     ],
 )

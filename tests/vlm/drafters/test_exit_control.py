@@ -175,5 +175,5 @@ def test_its_text_form_and_its_refusals() -> None:
         mmspec.generate(tiny("llama"), drafter=DynamicExit((2,)), **prompt("llama"), **GREEDY)
     with pytest.raises(ValueError, match=r"exits: expected ascending numbers of layers, got \(2, 1\)"):
         DynamicExit((2, 1))
-    with pytest.raises(ValueError, match=r"keep in \[0, 1\)"):
+    with pytest.raises(ValueError, match="^keep: expected at least 0 and below 1"):
         DynamicExit((1,), keep=1.0)

@@ -153,7 +153,7 @@ def test_it_saves_its_embeddings_and_refuses_what_does_not_fit(tmp_path) -> None
     assert named.probes == 4 and named.shapes[0] == DynamicTree(5, 3, 4)
     with pytest.raises(ValueError, match="probes: expected"):
         drafter.with_probes(0)
-    with pytest.raises(ValueError, match="prompts of at least 1"):
+    with pytest.raises(ValueError, match="prompts: expected at least 1"):
         PPDConfig(HIDDEN, VOCAB, prompts=0)
     with pytest.raises(ValueError, match="at most 3 levels"):
         PPD(PPDConfig(HIDDEN, VOCAB)).with_shape(StaticTree((0, 0, 1, 2, 3)))

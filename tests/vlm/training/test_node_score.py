@@ -72,7 +72,7 @@ def test_a_network_is_a_file_and_a_filter_a_text(network: NodeScore, tmp_path: P
     assert torch.equal(load_drafter(tmp_path / "c2t", target=tiny("llama"))(features, True), network(features, True))
     with pytest.raises(ValueError, match="length: expected a controller of lengths"):
         drafter_from_text(f"eagle:length=(c2t@{tmp_path / 'c2t'})@{tmp_path / 'eagle'}", tiny("llama"))
-    with pytest.raises(ValueError, match="least: expected a probability"):
+    with pytest.raises(ValueError, match="least: expected at least 0 and at most 1"):
         LikelyNodes(network, 1.5)
 
 

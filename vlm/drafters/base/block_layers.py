@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, apply_rotary, rms_norm
 from mmspec.core.round.cache import SlotCache
+from mmspec.io.validation import Count, Size, check_fields
 from mmspec.kernels.small_linear import small_linear
 
 UNLIMITED = -1  # reach of a layer without a window
@@ -23,15 +24,15 @@ class BlockDrafterConfig:
     num_attention_heads: int
     vocab_size: int  # the target's
     taps: tuple[int, ...]  # the target's layers whose outputs are read, from 0
-    mask_token_id: int  # the embedding row of a token to draft
+    mask_token_id: Count  # the embedding row of a token to draft
     block_size: int = 16  # with the root
-    num_hidden_layers: int = 1
+    num_hidden_layers: Size = 1
     target_hidden_size: int = 0  # the width of the states that are read, 0 for hidden_size
     num_key_value_heads: int = 0
     head_dim: int = 0
     rope_theta: float = 10000.0
     rms_norm_eps: float = 1e-6
-    draft_vocab_size: int = 0  # the tokens of a reduced vocabulary, 0 for all
+    draft_vocab_size: Count = 0  # the tokens of a reduced vocabulary, 0 for all
     from_root: bool = False  # whether a row predicts the token behind its position, so that the root drafts too
     reach: tuple[int, ...] = ()  # the positions that a row of each layer looks back, -1 for all
     reach_from_root: bool = False  # whether `reach` counts from the root instead of the row
@@ -39,7 +40,7 @@ class BlockDrafterConfig:
     embedding_scale: float = 1.0
     output_multiplier: float = 1.0
     softcap: float = 0.0  # as in `LogitTransform`, 0 for none
-    latents: int = 0  # the rows that a picture is pooled into, 0 for no pooling
+    latents: Count = 0  # the rows that a picture is pooled into, 0 for no pooling
     tied_head: bool = False  # whether a reduced vocabulary has the target's rows, neither trained nor saved
     attention_bias: bool = False
     mlp_bias: bool = False
@@ -50,23 +51,22 @@ class BlockDrafterConfig:
         object.__setattr__(self, "taps", tuple(self.taps))  # a list when read from a file
         object.__setattr__(self, "reach", tuple(self.reach) or (UNLIMITED,) * layers)
         object.__setattr__(self, "causal", tuple(self.causal) or (False,) * layers)
+        check_fields(self)
         if not self.taps or min(self.taps) < 0:
             raise ValueError(f"taps: expected at least one layer of the target, got {self.taps}")
-        if layers < 1 or len(self.reach) != layers or len(self.causal) != layers:
+        if len(self.reach) != layers or len(self.causal) != layers:
             raise ValueError(
                 f"reach, causal: expected a value for each of {layers} layers, got {self.reach} and {self.causal}"
             )
         if min(self.reach) < UNLIMITED:
             raise ValueError(f"reach: expected positions to look back, or {UNLIMITED} for all, got {self.reach}")
-        if self.latents < 0:
-            raise ValueError(f"latents: expected the rows of a pooled picture, or 0 for no pooling, got {self.latents}")
         if self.drafted < 1:
             raise ValueError(f"block_size: expected at least one row that drafts a token, got {self.block_size}")
-        if not 0 <= self.mask_token_id < self.vocab_size:
+        if self.mask_token_id >= self.vocab_size:
             raise ValueError(
                 f"mask_token_id: expected a token below vocab_size {self.vocab_size}, got {self.mask_token_id}"
             )
-        if not 0 <= self.draft_vocab_size <= self.vocab_size:
+        if self.draft_vocab_size > self.vocab_size:
             raise ValueError(
                 f"draft_vocab_size: expected 0 to vocab_size {self.vocab_size}, got {self.draft_vocab_size}"
             )

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from mmspec.core.drafting.layer import LayerConfig, rms_norm
 from mmspec.core.drafting.rotary import rotary_of
 from mmspec.core.round.cache import SlotCache
+from mmspec.io.validation import Size, check_fields
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.committed_keys import FrozenKeysLayer, additive_bias, keep_last, slots_behind
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
@@ -32,11 +33,10 @@ class CrossConfig:
     head_dim: int = 0
     rope_theta: float = 10000.0
     rms_norm_eps: float = 1e-6
-    window: int = 512  # the text tokens whose own keys it keeps
+    window: Size = 512  # the text tokens whose own keys it keeps
 
     def __post_init__(self) -> None:
-        if self.window < 1:
-            raise ValueError(f"window: expected at least 1 token, got {self.window}; change it")
+        check_fields(self)
         self.layer()
 
     def layer(self) -> LayerConfig:

@@ -16,6 +16,7 @@ from mmspec.core.drafting.unroll import Fuse, unroll
 from mmspec.core.layers.fingerprint import module_like
 from mmspec.core.round.cache import SlotCache
 from mmspec.io.pretrained import PLAIN, drafter_sizes, layer_names
+from mmspec.io.validation import Size, check_fields
 from mmspec.kernels.small_linear import small_linear
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
 from mmspec.vlm.drafters.base.published_files import layer_count, refuse_unread
@@ -27,7 +28,7 @@ class FeatureConfig:
     hidden_size: int  # the target's
     intermediate_size: int
     num_attention_heads: int
-    vocab_size: int  # the target's
+    vocab_size: Size  # the target's
     num_key_value_heads: int = 0  # 0 for as many as queries have
     head_dim: int = 0  # 0 for hidden_size / num_attention_heads
     rope_theta: float = 10000.0
@@ -38,8 +39,7 @@ class FeatureConfig:
     output_norm: bool = False  # whether the predicted features are normed, as in files of NeMo Automodel
 
     def __post_init__(self) -> None:
-        if self.vocab_size < 1:
-            raise ValueError(f"vocab_size: expected at least 1, got {self.vocab_size}")
+        check_fields(self)
         self.layer()
 
     def layer(self) -> LayerConfig:

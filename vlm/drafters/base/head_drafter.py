@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.shapes import sampled_tree
 from mmspec.core.round.draft import Draft, Evidence, Verdict, gather_nodes
+from mmspec.io.validation import Size, check_fields
 from mmspec.kernels.small_linear import small_linear
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
@@ -23,15 +24,13 @@ class HeadConfig:
     """The sizes of a drafter of heads. With `own_head`, as published, every head has its own vocabulary-wide output
     layer. Otherwise a head predicts a state that the target's frozen head reads, which is far smaller."""
 
-    hidden_size: int  # the target's
-    vocab_size: int  # the target's
-    heads: int = 3  # the most levels of a draft
-    layers: int = 1  # the residual blocks of a head
+    hidden_size: Size  # the target's
+    vocab_size: Size  # the target's
+    heads: Size = 3  # the most levels of a draft
+    layers: Size = 1  # the residual blocks of a head
     own_head: bool = True
 
-    def __post_init__(self) -> None:
-        if min(self.hidden_size, self.vocab_size, self.heads, self.layers) < 1:
-            raise ValueError(f"expected hidden_size, vocab_size, heads and layers of at least 1, got {self}")
+    __post_init__ = check_fields
 
 
 class HeadBlock(nn.Module):

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mmspec.core.drafting.layer import LayerConfig
+from mmspec.io.validation import Count, Size, check_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,9 +18,9 @@ class Eagle3Config:
     hidden_size: int  # the target's, unless `target_hidden_size` is set
     intermediate_size: int
     num_attention_heads: int
-    vocab_size: int  # the target's
+    vocab_size: Size  # the target's
     levels: tuple[int, ...]
-    draft_vocab_size: int = 0  # the tokens that it can draft, 0 for all
+    draft_vocab_size: Count = 0  # the tokens that it can draft, 0 for all
     num_key_value_heads: int = 0  # 0 for as many as queries have
     head_dim: int = 0  # 0 for hidden_size / num_attention_heads
     rope_theta: float = 10000.0
@@ -27,7 +28,7 @@ class Eagle3Config:
     norm_before_residual: bool = False  # whether the residual starts from the normed state
     tied_head: bool = False  # whether the head has the target's own rows, which are neither trained nor saved
     rope_scaling: dict[str, Any] = field(default_factory=dict)  # see `check_scaling`
-    num_hidden_layers: int = 1  # those behind the first are ordinary layers
+    num_hidden_layers: Size = 1  # those behind the first are ordinary layers
     windows: tuple[int, ...] = ()  # the positions that each layer's query sees, with its own, 0 for all; empty is all 0
     qk_norm: bool = False  # per head, as in Qwen3
     attention_bias: bool = False
@@ -41,17 +42,15 @@ class Eagle3Config:
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(self.levels))  # a list when read from a file
         object.__setattr__(self, "windows", tuple(self.windows) or (0,) * self.num_hidden_layers)
+        check_fields(self)
         if len(self.levels) < 2 or min(self.levels) < 0:
             raise ValueError(f"levels: expected at least two layers of the target, got {self.levels}")
-        if not 0 <= self.draft_vocab_size <= self.vocab_size or self.vocab_size < 1:
+        if self.draft_vocab_size > self.vocab_size:
             raise ValueError(
                 f"draft_vocab_size: expected 0 to vocab_size {self.vocab_size}, got {self.draft_vocab_size}"
             )
-        if self.num_hidden_layers < 1 or len(self.windows) != self.num_hidden_layers:
-            raise ValueError(
-                f"windows: expected a window for each of at least 1 layer, got {self.windows} for "
-                f"{self.num_hidden_layers}"
-            )
+        if len(self.windows) != self.num_hidden_layers:
+            raise ValueError(f"windows: expected {self.num_hidden_layers}, one of each layer, got {self.windows}")
         if self.norm_before_fc and self.fc_norm:
             raise ValueError("norm_before_fc: expected it or fc_norm, got both; leave one out")
         if self.tapped != self.hidden_size and (self.tied_head or not self.own_embedding):

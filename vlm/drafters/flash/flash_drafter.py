@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.core.round.cache import SlotCache
 from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, drafter_sizes, fill_drafter
+from mmspec.io.validation import Count, Size
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, FeatureState, one_layer_names
@@ -28,19 +29,13 @@ class FlashConfig(FeatureConfig):
     hidden_size, and num_key_value_heads the number of groups, 0 for the public 4. qkv_bias and rms_norm_eps have no
     effect."""
 
-    latents: int = 64  # the rows that a picture is pooled into; 0 pools nothing and fuses pictures like text
-    block: int = 5  # the features that a pass of "sar" predicts; 1 for "ar"
+    latents: Count = 64  # the rows that a picture is pooled into; 0 pools nothing and fuses pictures like text
+    block: Size = 5  # the features that a pass of "sar" predicts; 1 for "ar"
     head: Literal["sar", "ar"] = "sar"  # the semi-autoregressive head or a Llama layer
     residual: bool = False  # of "sar", see `SarConfig`
 
     def __post_init__(self) -> None:
         super(FlashConfig, self).__post_init__()
-        if self.head not in ("sar", "ar"):
-            raise ValueError(f"head: expected 'sar' or 'ar', got {self.head!r}")
-        if self.latents < 0 or self.block < 1:
-            raise ValueError(
-                f"latents, block: expected >= 0 and >= 1, got {self.latents} and {self.block}; change them"
-            )
         if self.head == "ar" and self.block != 1:
             raise ValueError(f"block: expected 1 with head 'ar', got {self.block}; use head 'sar' for more")
 

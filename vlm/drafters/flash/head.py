@@ -10,23 +10,25 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import apply_rotary, rotary, write_keys_values
 from mmspec.core.round.cache import SlotCache
+from mmspec.io.validation import Size, check_fields
 from mmspec.kernels.small_linear import small_linear
 
 
 @dataclass(frozen=True, slots=True)
 class SarConfig:
-    width: int
-    inner: int  # inside the expansion
-    heads: int
-    groups: int  # of keys and values
-    dim: int  # the width of a head, even
-    offsets: int  # the features that a slot predicts
+    width: Size
+    inner: Size  # inside the expansion
+    heads: Size
+    groups: Size  # of keys and values
+    dim: Size  # the width of a head, even
+    offsets: Size  # the features that a slot predicts
     rope_theta: float = 10000.0
     residual: bool = False  # if the input is added to the attention output, the sum to every feature; not as published
 
     def __post_init__(self) -> None:
-        if min(self.width, self.inner, self.heads, self.groups, self.dim, self.offsets) < 1 or self.dim % 2:
-            raise ValueError(f"expected positive sizes and an even size of every head, got {self}; change them")
+        check_fields(self)
+        if self.dim % 2:
+            raise ValueError(f"dim: expected an even number, got {self.dim}; change it")
 
 
 class SarHead(nn.Module):

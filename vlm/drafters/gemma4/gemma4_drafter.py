@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from mmspec.core.drafting.layer import rms_norm
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.io.pretrained import fill_drafter
+from mmspec.io.validation import Count, Size, check_fields
 from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
@@ -25,39 +26,32 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 @dataclass(frozen=True, slots=True)
 class Gemma4AssistantConfig:
-    hidden_size: int  # the assistant's own
-    backbone_hidden_size: int  # the target's
-    vocab_size: int  # the target's
-    intermediate_size: int
-    num_attention_heads: int
+    hidden_size: Size  # the assistant's own
+    backbone_hidden_size: Size  # the target's
+    vocab_size: Size  # the target's
+    intermediate_size: Size
+    num_attention_heads: Size
     layer_types: tuple[str, ...]
-    head_dim: int  # in sliding layers, as in the target
-    global_head_dim: int  # in full layers, as in the target
-    sliding_window: int  # a sliding layer sees `sliding_window` + 1 keys before the root
+    head_dim: Size  # in sliding layers, as in the target
+    global_head_dim: Size  # in full layers, as in the target
+    sliding_window: Size  # a sliding layer sees `sliding_window` + 1 keys before the root
     sliding_theta: float = 10000.0
     full_theta: float = 1000000.0
     full_share: float = 0.25  # the share of a full layer's head that is rotated
     rms_norm_eps: float = 1e-6
-    clusters: int = 0  # of a head that scores only a few of them; 0 for a head that scores all tokens
-    clusters_read: int = 32
+    clusters: Count = 0  # of a head that scores only a few of them; 0 for a head that scores all tokens
+    clusters_read: Size = 32
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layer_types", tuple(self.layer_types))
+        check_fields(self)
         if not self.layer_types or set(self.layer_types) - {FULL, SLIDING}:
             raise ValueError(f"layer_types: expected {FULL} or {SLIDING} for every layer, got {self.layer_types}")
-        sizes = (
-            self.hidden_size,
-            self.backbone_hidden_size,
-            self.vocab_size,
-            self.intermediate_size,
-            self.num_attention_heads,
-            self.head_dim,
-            self.global_head_dim,
-            self.sliding_window,
-        )
-        if min(sizes) < 1 or self.head_dim % 2 or self.global_head_dim % 2:
-            raise ValueError(f"expected positive sizes and even sizes of heads, got {self}")
-        if self.clusters and (self.vocab_size % self.clusters or not 1 <= self.clusters_read <= self.clusters):
+        if self.head_dim % 2 or self.global_head_dim % 2:
+            raise ValueError(
+                f"head_dim, global_head_dim: expected even sizes, got {self.head_dim} and {self.global_head_dim}"
+            )
+        if self.clusters and (self.vocab_size % self.clusters or self.clusters_read > self.clusters):
             raise ValueError(
                 f"clusters: expected a divisor of vocab_size {self.vocab_size} and at most as many read, got "
                 f"{self.clusters} and {self.clusters_read}"

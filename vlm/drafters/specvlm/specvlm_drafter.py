@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from mmspec.core.drafting.request_shape import shape_of
+from mmspec.io.validation import Positive, Range, Size
 from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter
@@ -45,25 +46,13 @@ class SpecVlmConfig(FeatureConfig):
 
     input_norm: bool = True
     composition: Composition = "select"  # see `SpecVlm`
-    prune_ratio: int = 20
-    pool_ratio: int = 20
-    conv_ratio: int = 3
-    queries: int = 2  # the rows that the resampler returns for a picture
-    weight_ratio: int = 3  # the common ratio of "weight", at most 5
-    gate_size: int = 128  # the inner width of the gate
-    gumbel_temperature: float = 1.0  # of the gate's draws in training ("select")
-
-    def __post_init__(self) -> None:
-        super(SpecVlmConfig, self).__post_init__()
-        if self.composition not in COMPOSITIONS:
-            raise ValueError(f"composition: expected one of {', '.join(COMPOSITIONS)}, got {self.composition!r}")
-        for name in ("prune_ratio", "pool_ratio", "conv_ratio", "queries", "weight_ratio", "gate_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}")
-        if self.weight_ratio > _LARGEST_WEIGHTED:
-            raise ValueError(f"weight_ratio: expected at most {_LARGEST_WEIGHTED}, got {self.weight_ratio}")
-        if not self.gumbel_temperature > 0:
-            raise ValueError(f"gumbel_temperature: expected more than 0, got {self.gumbel_temperature}")
+    prune_ratio: Size = 20
+    pool_ratio: Size = 20
+    conv_ratio: Size = 3
+    queries: Size = 2  # the rows that the resampler returns for a picture
+    weight_ratio: Annotated[int, Range(1, _LARGEST_WEIGHTED)] = 3  # the common ratio of "weight", at most 5
+    gate_size: Size = 128  # the inner width of the gate
+    gumbel_temperature: Positive = 1.0  # of the gate's draws in training ("select")
 
 
 @method(

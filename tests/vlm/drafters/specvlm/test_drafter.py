@@ -276,7 +276,7 @@ def test_saved_drafters_come_back(composition: str, tmp_path) -> None:
 @pytest.mark.parametrize(
     "settings, match",
     (
-        (dict(composition="mix"), "composition: expected one of select"),
+        (dict(composition="mix"), "composition: expected 'select'"),
         (dict(queries=0), "queries: expected at least 1"),
         (dict(weight_ratio=6), "at most 5, got 6"),
         (dict(gumbel_temperature=0.0), "gumbel_temperature"),
