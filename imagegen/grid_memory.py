@@ -13,7 +13,7 @@ from mmspec.core.round.draft import Draft, Evidence, Verdict, learnable_nodes
 from mmspec.core.round.keys import Keys
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.target import ImageTarget
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Size, check_fields
 from mmspec.methods import method
 
 # the rate at which a node's child of rank 0, 1, ... is accepted: only the ratios shape the tree
@@ -86,9 +86,9 @@ class GridMemory:
         ValueError: A number is out of range, or the table has another width.
     """
 
-    nodes: int = 7
+    nodes: Size = 7
     depth: int = 4
-    width: int = 64
+    width: Size = 64
     drawn: Literal["without_replacement", "deterministic"] = "without_replacement"
     table: GridTable | None = None
 
@@ -96,10 +96,6 @@ class GridMemory:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.drawn not in ("without_replacement", "deterministic"):
-            raise ValueError(f"drawn: expected 'without_replacement' or 'deterministic', got {self.drawn!r}")
-        if self.nodes < 1 or self.width < 1:
-            raise ValueError(f"nodes, width: expected at least 1, got {self.nodes} and {self.width}")
         if self.table is not None and self.table.width != self.width:
             raise ValueError(f"table: expected width {self.width}, got {self.table.width}; use its width")
         likeliest_tree(self.nodes + 1, self.depth, HIT_RATES[: self.width])

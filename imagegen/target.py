@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from mmspec.core.round.sampling import truncated_scores
 from mmspec.imagegen.filled_target import FilledTarget, Listener
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.model import ImageModel, ImageModelOutput
-from mmspec.io.validation import LARGEST_SCALE, check_fields, number, whole
+from mmspec.io.validation import LARGEST_SCALE, Count, Range, check_fields, number
 
 MIN_TEMPERATURE = 1e-5
 FilterOrder = Literal["top_k_first", "top_p_first"]
@@ -80,22 +80,12 @@ class Warp:
         ValueError: A setting is out of range.
     """
 
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
+    temperature: Annotated[float, Range(0)] = 1.0
+    top_k: Count = 0
+    top_p: Annotated[float, Range(above=0, most=1, hint="1 keeps all values")] = 1.0
     filter_order: FilterOrder = "top_k_first"
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        number("temperature", self.temperature, 0)
-        whole("top_k", self.top_k, 0)
-        if not 0 < number("top_p", self.top_p, 0, 1):
-            raise ValueError(f"top_p: expected a number above 0 and up to 1, got {self.top_p}; 1 keeps all values")
-        if self.filter_order not in get_args(FilterOrder):
-            raise ValueError(
-                f"filter_order: expected one of {', '.join(get_args(FilterOrder))}, got "
-                f"{self.filter_order!r}; use one of these"
-            )
+    __post_init__ = check_fields
 
     @property
     def greedy(self) -> bool:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import torch
 from torch import Tensor
 
 from mmspec.core.round.keys import Keys
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Range, Size, check_fields
 from mmspec.methods import method
 
 _DRAWS = 1024  # reserved per block: the start, and a draw for every renoising
@@ -135,7 +135,7 @@ class FewStep:
     """
 
     steps: tuple[int, ...] = (1000, 750, 500, 250)
-    shift: float = 5.0
+    shift: Annotated[float, Range(above=0, hint="the published models use 5")] = 5.0
     warp: bool = True
 
     def __post_init__(self) -> None:
@@ -145,8 +145,6 @@ class FewStep:
         falling = all(step > later for step, later in zip(steps, steps[1:], strict=False))
         if not steps or not falling or not 0 <= steps[-1] <= steps[0] <= 1000:
             raise ValueError(f"steps: expected numbers that fall from 1000 to 0, got {list(steps)}; correct them")
-        if not self.shift > 0:
-            raise ValueError(f"shift: expected a number above 0, got {self.shift}; the published models use 5")
 
     @classmethod
     def krea(cls, count: int = 5) -> FewStep:
@@ -206,16 +204,11 @@ class FlowMap:
         ValueError: There are no steps, or the shift is 0 or less.
     """
 
-    passes: int = 4
-    shift: float = 5.0
+    passes: Size = 4
+    shift: Annotated[float, Range(above=0, hint="the published models use 5")] = 5.0
     until: bool = True
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.passes < 1:
-            raise ValueError(f"passes: expected at least 1, got {self.passes}; take one step or more")
-        if not self.shift > 0:
-            raise ValueError(f"shift: expected a number above 0, got {self.shift}; the published models use 5")
+    __post_init__ = check_fields
 
     @property
     def levels(self) -> Tensor:

@@ -18,7 +18,7 @@ from mmspec.imagegen.llamagen.published import unwrap
 from mmspec.io.loading import check_weights, count_modules, sketch
 from mmspec.io.pretrained import write_weights
 from mmspec.io.readers import naming
-from mmspec.io.validation import check_types, from_fields
+from mmspec.io.validation import Positive, Size, check_fields, check_types, from_fields
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKL
@@ -34,23 +34,21 @@ _LEFT_OUT = ("double_z", "in_channels", "out_ch", "dropout", "stride")
 class KLConfig:
     """The sizes of the autoencoder under their published names; the public code fixes `norm_groups` and `scale`."""
 
-    embed_dim: int = 16
-    ch: int = 128  # the base width
+    embed_dim: Size = 16
+    ch: Size = 128  # the base width
     ch_mult: tuple[int, ...] = (1, 1, 2, 2, 4)  # in units of ch, finest first; all but the last halve the image
-    num_res_blocks: int = 2
+    num_res_blocks: Size = 2
     encoder_attn_resolutions: tuple[int, ...] = (16,)
     decoder_attn_resolutions: tuple[int, ...] = ()
-    resolution: int = 256  # pixels per side to which the attention resolutions refer; nothing else uses it
+    resolution: Size = 256  # pixels per side to which the attention resolutions refer; nothing else uses it
     z_channels: int | None = None  # None or embed_dim
-    norm_groups: int = 32
-    scale: float = SCALE  # the factor from latents to tokens
+    norm_groups: Size = 32
+    scale: Positive = SCALE  # the factor from latents to tokens
 
     def __post_init__(self) -> None:
         for name in ("ch_mult", "encoder_attn_resolutions", "decoder_attn_resolutions"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
-        for name in ("embed_dim", "ch", "num_res_blocks", "resolution", "norm_groups"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
+        check_fields(self)
         if not self.ch_mult or any(width < 1 or width % self.norm_groups for width in self.widths):
             raise ValueError(
                 f"ch_mult: expected widths that are multiples of {self.norm_groups} (norm_groups), got "
@@ -61,8 +59,6 @@ class KLConfig:
                 f"z_channels: expected embed_dim {self.embed_dim}, got {self.z_channels}; autoencoders with "
                 "another number are not supported"
             )
-        if not self.scale > 0:
-            raise ValueError(f"scale: expected a number above 0, got {self.scale}; correct it")
 
     @property
     def widths(self) -> tuple[int, ...]:

@@ -70,12 +70,12 @@ class TokenGuidance:
 
     def __post_init__(self) -> None:
         number("guidance_scale", self.scale, 0, LARGEST_SCALE)
-        check_fields(self)
         if self.schedule not in get_args(Schedule):
             raise ValueError(
                 f"guidance_schedule: expected one of {', '.join(get_args(Schedule))}, got {self.schedule!r}; use "
                 "one of these"
             )
+        check_fields(self)
 
     @property
     def paired(self) -> bool:

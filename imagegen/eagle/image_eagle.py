@@ -20,6 +20,7 @@ from mmspec.imagegen.grid_rope import cell_rotary, check_rotary_pairs
 from mmspec.imagegen.model import FeatureModel
 from mmspec.imagegen.target import ImageTarget
 from mmspec.io.pretrained import Pretrained
+from mmspec.io.validation import Count, Size, check_fields
 from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import MethodParts, method, value_of
 
@@ -40,23 +41,17 @@ class ImageEagleConfig:
     hidden_size: int
     intermediate_size: int
     num_attention_heads: int
-    vocab_size: int
+    vocab_size: Size
     num_key_value_heads: int = 0  # 0 for num_attention_heads
     rope_theta: float = 10000.0
     rms_norm_eps: float = 1e-6
     bias: bool = True  # of the fusing layer
-    positions: int = 0  # values of the training images, 0 for any: no weight depends on it
+    positions: Count = 0  # values of the training images, 0 for any: no weight depends on it
     time_pairs: int = 0  # rotary pairs that turn with the frame, as in LlamaGen's config
     embedding: Literal["target", "own"] = "target"  # "own" is stored, as in published drafters
 
     def __post_init__(self) -> None:
-        if self.vocab_size < 1 or self.positions < 0:
-            raise ValueError(
-                f"expected vocab_size from 1 and positions from 0 up, got {self.vocab_size} and "
-                f"{self.positions}; change them"
-            )
-        if self.embedding not in ("target", "own"):
-            raise ValueError(f"embedding: expected 'target' or 'own', got {self.embedding!r}; use one of these")
+        check_fields(self)
         check_rotary_pairs("hidden_size", self.layer().dim, self.time_pairs)
 
     def layer(self) -> LayerConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from mmspec.imagegen.eagle.image_eagle import ImageEagle
 from mmspec.imagegen.model import FeatureModel
+from mmspec.io.validation import Range, Share, Size, check_fields
 
 
 @dataclass(slots=True)
@@ -59,21 +61,16 @@ class EagleLoss:
     defaults are LANTERN's training. `guided_share` of `words` compares guided distributions, uncond + s (cond - uncond)
     with s = `guidance`. The public code's coupled mode writes cond + s (cond - uncond), which is scale s + 1 here."""
 
-    feature: float = 1.0
-    words: float = 0.1
-    depths: int = 1  # steps unrolled on the drafter's own states ("HASS", EAGLE-3's training-time test); 1 is EAGLE's
-    decay: float = 1.0
-    noise: float = 0.2  # width of the uniform noise on input states, scaled by 512 / length as in the public code
-    unconditional: float = 0.1  # weight of that branch; the published 10 % of replaced conditions
-    guided_share: float = 0.0
+    feature: Annotated[float, Range(0)] = 1.0
+    words: Annotated[float, Range(0)] = 0.1
+    depths: Size = 1  # steps unrolled on the drafter's own states ("HASS", EAGLE-3's training-time test); 1 is EAGLE's
+    decay: Annotated[float, Range(above=0, most=1)] = 1.0
+    noise: Annotated[float, Range(0)] = 0.2  # width of uniform noise on input states, times 512 / length as in the code
+    unconditional: Share = 0.1  # weight of that branch; the published 10 % of replaced conditions
+    guided_share: Share = 0.0
     guidance: float = 3.0
 
-    def __post_init__(self) -> None:
-        shares = (self.unconditional, self.guided_share)
-        if self.depths < 1 or min(self.feature, self.words, self.noise) < 0 or not 0 < self.decay <= 1:
-            raise ValueError(f"expected depths from 1, weights and noise from 0 up and 0 < decay <= 1, got {self}")
-        if any(not 0 <= share <= 1 for share in shares):
-            raise ValueError(f"unconditional, guided_share: expected shares in 0..1, got {shares}")
+    __post_init__ = check_fields
 
     @property
     def paired(self) -> bool:

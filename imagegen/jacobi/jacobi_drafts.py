@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -17,7 +17,6 @@ from mmspec.core.round.sampling import law_of, ratio_of, sample_categorical
 from mmspec.imagegen.jacobi.initialisation import (
     COPYING,
     FROM_LAW,
-    INITS,
     ONE_HOT,
     Init,
     JacobiWindow,
@@ -26,7 +25,7 @@ from mmspec.imagegen.jacobi.initialisation import (
 )
 from mmspec.imagegen.jacobi.tree import Caterpillar, Proactive, caterpillar, with_siblings
 from mmspec.imagegen.target import ImageTarget
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Range, check_fields
 from mmspec.methods import decoding_with, method
 
 Coupling = Literal["maximal", "gumbel"]
@@ -92,19 +91,13 @@ class SJD:
         ValueError: A setting is unknown.
     """
 
-    window: int = 16
+    window: Annotated[int, Range(2, hint="use decoding=None to draft nothing")] = 16
     init: Init = "left"
     coupling: Coupling | None = None
     tree: Proactive | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.window < 2:
-            raise ValueError(f"window: expected 2 or more, got {self.window}; use decoding=None to draft nothing")
-        if self.init not in INITS:
-            raise ValueError(f"init: expected one of {', '.join(INITS)}, got {self.init!r}; name one of them")
-        if self.coupling not in (None, *get_args(Coupling)):
-            raise ValueError(f"coupling: expected None, 'maximal' or 'gumbel', got {self.coupling!r}; name one of them")
         if not isinstance(self.tree, Proactive | None):
             raise ValueError(f"tree: expected None or a Proactive, got {type(self.tree).__name__}; pass Proactive()")
 

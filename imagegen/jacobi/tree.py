@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from mmspec.core.round.sampling import law_of, sample_categorical
 from mmspec.core.round.tree import Tree, static_tree
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Range, Size, check_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +32,11 @@ class Proactive:
         ValueError: The depth is below 1, the width is below 2, or `drawn` is unknown.
     """
 
-    depth: int = 3
-    width: int = 4
+    depth: Size = 3
+    width: Annotated[int, Range(2)] = 4
     drawn: Literal["without_replacement", "with_replacement"] = "without_replacement"
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.depth < 1 or self.width < 2:
-            raise ValueError(f"tree: expected depth >= 1 and width >= 2, got {self.depth} and {self.width}")
-        if self.drawn not in ("without_replacement", "with_replacement"):
-            raise ValueError(
-                f"drawn: expected 'without_replacement' or 'with_replacement', got {self.drawn!r}; name one of them"
-            )
+    __post_init__ = check_fields
 
     @classmethod
     def from_text(cls, text: str) -> Proactive:

@@ -6,7 +6,7 @@ from math import isqrt
 from typing import Any, Literal
 
 from mmspec.imagegen.grid_rope import check_rotary_pairs
-from mmspec.io.validation import from_fields
+from mmspec.io.validation import Size, check_fields, from_fields
 
 # layers, heads, width of the published sizes
 _SIZES = {
@@ -31,31 +31,27 @@ _TRAINING = ("initializer_range", "token_dropout_p", "attn_dropout_p", "resid_dr
 class GPTConfig:
     """The sizes of a LlamaGen transformer under their published names."""
 
-    dim: int = 4096
-    n_layer: int = 32
-    n_head: int = 32
+    dim: Size = 4096
+    n_layer: Size = 32
+    n_head: Size = 32
     n_kv_head: int | None = None  # None for n_head
-    multiple_of: int = 256  # see `hidden`
+    multiple_of: Size = 256  # see `hidden`
     ffn_dim_multiplier: float | None = None  # see `hidden`
     rope_base: float = 10000
     norm_eps: float = 1e-5
-    num_classes: int = 1000
-    caption_dim: int = 2048
+    num_classes: Size = 1000
+    caption_dim: Size = 2048
     class_dropout_prob: float = 0.1  # of training; at 0 the class table has no row for no class
     model_type: Literal["c2i", "t2i"] = "c2i"  # "c2i" for class labels, "t2i" for caption features
-    vocab_size: int = 16384
-    cls_token_num: int = 1  # the length of the prefix
-    block_size: int = 256  # image tokens, a square: no weight depends on it, so it must be the trained number
+    vocab_size: Size = 16384
+    cls_token_num: Size = 1  # the length of the prefix
+    block_size: Size = 256  # image tokens, a square: no weight depends on it, so it must be the trained number
     ffn: int | None = None  # hidden width of the SwiGLU where the two factors do not give it
-    frames: int = 1  # of a video, block_size tokens each; our extension, 1 in every published model
+    frames: Size = 1  # of a video, block_size tokens each; our extension, 1 in every published model
     time_pairs: int = 0  # rotary pairs of each head that turn with the frame, see `rotary_angles`
 
     def __post_init__(self) -> None:
-        sizes = ("dim", "n_layer", "n_head", "multiple_of", "num_classes", "caption_dim", "vocab_size", "cls_token_num",
-                 "block_size", "frames")  # fmt: skip
-        for name in sizes:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
+        check_fields(self)
         if self.hidden < 1:
             raise ValueError(
                 f"ffn: expected a width inside the SwiGLU of at least 1, got {self.hidden}; correct ffn or "
@@ -70,8 +66,6 @@ class GPTConfig:
             )
         if self.kv_heads < 1 or self.n_head % self.kv_heads:
             raise ValueError(f"n_kv_head: expected a divisor of n_head {self.n_head}, got {self.n_kv_head}; change one")
-        if self.model_type not in ("c2i", "t2i"):
-            raise ValueError(f"model_type: expected 'c2i' or 't2i', got {self.model_type!r}; use one of these")
         if self.model_type == "c2i" and self.cls_token_num != 1:
             raise ValueError(
                 f"cls_token_num: expected 1 for a class, got {self.cls_token_num}; use 1 or model_type 't2i'"

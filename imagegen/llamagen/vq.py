@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from mmspec.imagegen.conditioning import empty_embedding
 from mmspec.imagegen.llamagen.vq_blocks import GROUPS, VQDecoder, VQEncoder
-from mmspec.io.validation import from_fields
+from mmspec.io.validation import Size, check_fields, from_fields
 
 # fields of the published config that only its training code reads
 _TRAINING = ("codebook_show_usage", "entropy_loss_ratio", "dropout_p")
@@ -24,28 +24,26 @@ _TRAINING = ("codebook_show_usage", "entropy_loss_ratio", "dropout_p")
 class VQConfig:
     """The sizes of the tokenizer under their published names; the public code fixes the last three."""
 
-    codebook_size: int = 16384  # K
-    codebook_embed_dim: int = 8  # d, the width of a code's vector
+    codebook_size: Size = 16384  # K
+    codebook_embed_dim: Size = 8  # d, the width of a code's vector
     codebook_l2_norm: bool = True  # whether codes are compared on the unit sphere
     commit_loss_beta: float = 0.25
     encoder_ch_mult: tuple[int, ...] = (1, 1, 2, 2, 4)  # in units of ch, finest first; all but the last halve the image
     decoder_ch_mult: tuple[int, ...] = (1, 1, 2, 2, 4)
-    z_channels: int = 256  # the width of the encoder's output
+    z_channels: Size = 256  # the width of the encoder's output
     ch: int = 128  # the base width
-    num_res_blocks: int = 2
-    norm_groups: int = GROUPS
+    num_res_blocks: Size = 2
+    norm_groups: Size = GROUPS
 
     def __post_init__(self) -> None:
         for name in ("encoder_ch_mult", "decoder_ch_mult"):
             object.__setattr__(self, name, tuple(getattr(self, name)))
+        check_fields(self)
         if not self.encoder_ch_mult or len(self.encoder_ch_mult) != len(self.decoder_ch_mult):
             raise ValueError(
                 f"decoder_ch_mult: expected as many levels as encoder_ch_mult {self.encoder_ch_mult}, got "
                 f"{self.decoder_ch_mult}; give both the same length"
             )
-        for name in ("codebook_size", "codebook_embed_dim", "z_channels", "num_res_blocks", "norm_groups"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
         widths = {self.ch * m for m in (1, *self.encoder_ch_mult, *self.decoder_ch_mult)}
         if self.ch < 1 or any(width % self.norm_groups or width < 1 for width in widths):
             raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from torch.nn.functional import avg_pool2d, interpolate
 
 from mmspec.imagegen.llamagen.vq import VQModel
 from mmspec.io.pretrained import Pretrained
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Range, Size, check_fields
 
 
 class Upsampler(Protocol):
@@ -46,12 +46,9 @@ class PixelUpsampler:
 
     decode: Callable[[Tensor], Tensor]
     encode: Callable[[Tensor], Tensor]
-    scale: int = 2
+    scale: Annotated[int, Range(2)] = 2
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.scale < 2:
-            raise ValueError(f"scale: expected 2 or more, got {self.scale}")
+    __post_init__ = check_fields
 
     @staticmethod
     def of(vq: object, scale: int = 2) -> PixelUpsampler:
@@ -75,17 +72,13 @@ class PixelUpsampler:
 
 @dataclass(frozen=True, slots=True)
 class UpsamplerConfig:
-    codes: int  # K
-    dim: int  # d, the width of a code's vector
-    width: int = 64  # channels
-    blocks: int = 3  # residual blocks
-    scale: int = 2  # the factor per side
+    codes: Size  # K
+    dim: Size  # d, the width of a code's vector
+    width: Size = 64  # channels
+    blocks: Size = 3  # residual blocks
+    scale: Annotated[int, Range(2)] = 2  # the factor per side
 
-    def __post_init__(self) -> None:
-        if min(self.codes, self.dim, self.width, self.blocks) < 1 or self.scale < 2:
-            raise ValueError(
-                f"UpsamplerConfig: expected sizes from 1 up and a scale from 2 up, got {self}; change them"
-            )
+    __post_init__ = check_fields
 
 
 class RowCausalConv(nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from mmspec.imagegen.jacobi.initialisation import ONE_HOT, Init, JacobiWindow, P
 from mmspec.imagegen.jacobi.jacobi_drafts import SJD, Coupling, JacobiState
 from mmspec.imagegen.jacobi.tree import Caterpillar
 from mmspec.imagegen.target import ImageTarget
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Range, check_fields
 from mmspec.methods import method
 
 _PROBES = 2  # the step of these draws in a round; the window and its siblings use other steps
@@ -45,15 +45,11 @@ class RowDrafts:
     """
 
     window: SJD = field(default_factory=SJD)
-    lead: int = 8
+    lead: Annotated[int, Range(1, hint="use the window alone for none")] = 8
     sight: Literal["window", "row"] = "window"
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.lead < 1:
-            raise ValueError(f"lead: expected at least 1 value, got {self.lead}; use the window alone for none")
-        if self.sight not in ("window", "row"):
-            raise ValueError(f"sight: expected 'window' or 'row', got {self.sight!r}; name one of them")
         if not isinstance(self.window, SJD):
             raise ValueError(f"window: expected an SJD, got {type(self.window).__name__}; pass SJD(16)")
         if self.window.init in ONE_HOT:

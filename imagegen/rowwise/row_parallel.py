@@ -18,7 +18,7 @@ from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.rowwise.open_rows import OpenRows
 from mmspec.imagegen.rowwise.row_schedule import row_schedule
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Size, check_fields
 from mmspec.methods import method
 
 
@@ -92,14 +92,10 @@ class PJD(AnyOrderDecoding):
         ValueError: A setting is below 1.
     """
 
-    context: int = 8
-    window: int = 8
+    context: Size = 8
+    window: Size = 8
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        for name in ("context", "window"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1 value, got {getattr(self, name)}; use 1 or more")
+    __post_init__ = check_fields
 
     @property
     def name(self) -> str:
@@ -144,13 +140,10 @@ class ZipAR(AnyOrderDecoding):
         ValueError: The window is below 1.
     """
 
-    window: int = 8
+    window: Size = 8
     adaptive: bool = False
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.window < 1:
-            raise ValueError(f"window: expected at least 1 value, got {self.window}; use 1 or more")
+    __post_init__ = check_fields
 
     @property
     def name(self) -> str:

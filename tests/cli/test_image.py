@@ -281,7 +281,7 @@ def test_a_refused_option_is_a_usage_error(options: tuple[str, ...], sentence: s
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--window", "1"), "window: expected 2 or more, got 1"),
+        (("--window", "1"), "window: expected at least 2, got 1"),
         (("--coupling", "magic"), "coupling: expected maximal or gumbel, got 'magic'"),
         (("--init", "magic"), "init: expected random, uniform"),
         (("--rule", "magic"), "rule: expected one of exact"),

@@ -229,7 +229,7 @@ def test_invalid_drafters_are_refused(wrong: object) -> None:
         (dict(seed=1.5), "seed: expected a whole number, got 1.5"),
         (dict(seed=[1.5]), "seed: expected a whole number, got 1.5"),
         (dict(temperature=float("inf")), "temperature: expected a number"),
-        (dict(filter_order="top_p"), "filter_order: expected one of top_k_first, top_p_first, got 'top_p'"),
+        (dict(filter_order="top_p"), "filter_order: expected 'top_k_first' or 'top_p_first', got 'top_p'"),
         (dict(guidance_scale=float("nan")), "guidance_scale: expected a number from 0 to 1000, got nan"),
     ),
 )

@@ -164,7 +164,7 @@ def test_a_name_of_several_kinds_needs_a_kind(toy) -> None:
 
 
 def test_refusals_of_a_class_name_the_method() -> None:
-    with pytest.raises(ValueError, match="^decoding 'sjd': window: expected 2 or more, got 1"):
+    with pytest.raises(ValueError, match="^decoding 'sjd': window: expected at least 2, got 1"):
         parse("sjd:window=1", "image", "decoding").make()
     with pytest.raises(
         ValueError, match="^rule 'lantern': method: expected a model, whose codes the method reads, got none"

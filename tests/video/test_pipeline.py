@@ -108,7 +108,7 @@ def test_unsavable_parts_are_refused(tmp_path: Path) -> None:
         ({"sampler": {"kind": "few_step", "stride": 2}}, "expected fields of FewStep"),
         ({"context": {"kind": "rebuilt", "vae": 3}}, "context: expected true or false for vae, got 3"),
         ({"context": {"kind": "cached", "vae": True}}, "expected fields of Cached, got .*vae"),
-        ({"context": {"kind": "cached", "positions": "relative"}}, "positions: expected one of absolute, window"),
+        ({"context": {"kind": "cached", "positions": "relative"}}, "positions: expected 'absolute' or 'window'"),
         ({"plan": {"size": 0}}, "plan: expected blocks of at least one frame"),
         ({"blocks": 0}, "blocks: expected at least 1"),
         ({"blocks": "7"}, "blocks: expected int"),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Range, check_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +70,7 @@ class ZeroStarGuidance(VideoGuidance):
         ValueError: `zeroed` is negative.
     """
 
-    zeroed: int = 2
-
-    def __post_init__(self) -> None:
-        VideoGuidance.__post_init__(self)
-        if self.zeroed < 0:
-            raise ValueError(f"zeroed: expected 0 or more steps, got {self.zeroed}; use 0 for none")
+    zeroed: Annotated[int, Range(0, hint="use 0 for none")] = 2
 
     @property
     def still(self) -> int:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor
 
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Size, check_fields
 from mmspec.video.generation import Velocity
 
 
@@ -31,14 +31,11 @@ class Scheduled:
     """
 
     scheduler: Any
-    passes: int = 50
+    passes: Size = 50
     how: Mapping[str, Any] = field(default_factory=dict)
     until = False
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.passes < 1:
-            raise ValueError(f"passes: expected at least 1, got {self.passes}; take one step or more")
+    __post_init__ = check_fields
 
     def draw(self, velocity: Velocity, noise: Callable[[int], Tensor]) -> Tensor:
         x, scheduler = noise(0), deepcopy(self.scheduler)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
-from typing import Literal, Protocol, get_args
+from typing import Annotated, Literal, Protocol, get_args
 
 import torch
 from einops import rearrange
@@ -12,7 +12,7 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as tv
 
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Range, Size, check_fields
 
 Reduction = Literal["min", "mean"]
 
@@ -44,15 +44,11 @@ def scored(reward: Reward, frames: Tensor, prompt: str) -> Tensor:
     return scores
 
 
-def _check_reduction(how: str) -> None:
-    if how not in get_args(Reduction):
-        raise ValueError(f"reduction: expected one of {', '.join(get_args(Reduction))}, got {how!r}; use one of them")
-
-
 def reduced(scores: Tensor, how: Reduction = "min", dim: int = -1) -> Tensor:
     """Reduce [..., F] to [...]: frames to the score of a block, or crops to the score of a frame. The expected minimum
     falls with the number of frames, and the first block of a video may have fewer; the mean has no such bias."""
-    _check_reduction(how)
+    if how not in get_args(Reduction):
+        raise ValueError(f"reduction: expected one of {', '.join(get_args(Reduction))}, got {how!r}; use one of them")
     return scores.amin(dim) if how == "min" else torch.mean(scores, dim)
 
 
@@ -74,19 +70,11 @@ class Views:
         ValueError: A setting is out of range.
     """
 
-    size: int = 224
-    crops: int | Literal["cover", "letterbox"] = 1
+    size: Annotated[int, Range(1, hint="use the input size of the model")] = 224
+    crops: Size | Literal["cover", "letterbox"] = 1
     reduction: Reduction = "mean"
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.size < 1:
-            raise ValueError(f"size: expected at least 1 pixel, got {self.size}; use the input size of the model")
-        if self.crops not in ("cover", "letterbox") and (isinstance(self.crops, str) or self.crops < 1):
-            raise ValueError(
-                f"crops: expected a number above 0, 'cover' or 'letterbox', got {self.crops!r}; use one of them"
-            )
-        _check_reduction(self.reduction)
+    __post_init__ = check_fields
 
     def __call__(self, frames: Tensor) -> Tensor:
         """Return the squares, uint8 [F, V, 3, size, size], of frames uint8 [F, 3, H, W]."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.io.pretrained import Pretrained
-from mmspec.io.validation import number
+from mmspec.io.validation import Size, check_fields, number
 from mmspec.methods import method
 from mmspec.video.decoding.output import VideoStats
 from mmspec.video.rewards.scores import Reduction, reduced
@@ -64,16 +64,15 @@ def _motion(block: Tensor) -> Tensor | float:
 @dataclass(frozen=True, slots=True)
 class AdvantageConfig:
     features: tuple[str, ...] = FEATURES  # in the order in which the model reads them
-    hidden: int = 16
+    hidden: Size = 16
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", tuple(self.features))
+        check_fields(self)
         if self.features != FEATURES:
             raise ValueError(
                 f"features: expected {', '.join(FEATURES)}, got {', '.join(self.features)}; train the model anew"
             )
-        if self.hidden < 1:
-            raise ValueError(f"hidden: expected at least 1, got {self.hidden}; use a positive width")
 
 
 class Advantage(Pretrained):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import torch
 from torch import Tensor
 
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Range, check_fields
 from mmspec.video.chunk_cache import ChunkCache
 from mmspec.video.generation import BlockNoise
 from mmspec.video.model import CommittedBlocks
@@ -35,13 +35,10 @@ class Rebuilt:
         ValueError: `frames` is below 1.
     """
 
-    frames: int = 3
+    frames: Annotated[int, Range(1, hint="keep one frame of context or more")] = 3
     vae: StreamingVAE | None = None
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.frames < 1:
-            raise ValueError(f"frames: expected at least 1, got {self.frames}; keep one frame of context or more")
+    __post_init__ = check_fields
 
     def open(self, model: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> RebuiltState:
         if self.vae is not None and self.vae.layout.channels != model.channels:

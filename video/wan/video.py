@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import torch
 from torch import Tensor
 
 from mmspec.core.round.user_code import user_code
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Range, check_fields
 from mmspec.methods import value_of
 from mmspec.video.chunk_cache import ChunkCache, CommittedFrames, Positions
 from mmspec.video.generation import BlockNoise, FewStep, Sampler
@@ -63,14 +63,12 @@ class Cached:
 
     window: int | None = None
     sinks: int | None = None
-    at_once: int | None = 1
+    at_once: Annotated[int, Range(1, hint="read one block a pass or more")] | None = 1
     positions: Positions = "absolute"
     recache: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.at_once is not None and self.at_once < 1:
-            raise ValueError(f"at_once: expected None or at least 1, got {self.at_once}; read one block a pass or more")
         ChunkCache(positions=self.positions)
 
     def open(self, model: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> CachedState:

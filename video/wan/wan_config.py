@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from mmspec.io.validation import check_types, from_fields
+from mmspec.io.validation import Size, check_fields, check_types, from_fields
 
 # field of a causal checkpoint's config -> our field, which is that of diffusers
 _UPSTREAM = {"num_heads": "num_attention_heads", "in_dim": "in_channels", "out_dim": "out_channels"}
@@ -45,13 +45,13 @@ class WanConfig:
         ValueError: The sizes do not fit together.
     """
 
-    num_attention_heads: int = 12
+    num_attention_heads: Size = 12
     attention_head_dim: int = 128
-    ffn_dim: int = 8960
-    num_layers: int = 30
-    in_channels: int = 16
-    out_channels: int = 16
-    text_dim: int = 4096
+    ffn_dim: Size = 8960
+    num_layers: Size = 30
+    in_channels: Size = 16
+    out_channels: Size = 16
+    text_dim: Size = 4096
     freq_dim: int = 256
     patch_size: tuple[int, ...] = (1, 2, 2)
     cross_attn_norm: bool = True
@@ -65,10 +65,7 @@ class WanConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "patch_size", tuple(self.patch_size))
-        sizes = ("num_attention_heads", "ffn_dim", "num_layers", "in_channels", "out_channels", "text_dim")
-        for name in sizes:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
+        check_fields(self)
         if self.attention_head_dim < 6 or self.attention_head_dim % 2:
             raise ValueError(
                 f"attention_head_dim: expected an even number of at least 6, a pair for each of time, rows and "
@@ -83,8 +80,6 @@ class WanConfig:
             )
         if self.qk_norm != _QK_NORM:
             raise ValueError(f"qk_norm: expected {_QK_NORM!r}, got {self.qk_norm!r}; use a Wan model with that norm")
-        if self.deltatime_type not in ("r", "t-r"):
-            raise ValueError(f"deltatime_type: expected 'r' or 't-r', got {self.deltatime_type!r}; use one of these")
         if self.out_channels != self.in_channels:
             raise ValueError(
                 f"out_channels: expected {self.in_channels}, as many as in_channels, got {self.out_channels}; "

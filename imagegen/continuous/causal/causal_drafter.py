@@ -14,7 +14,7 @@ from mmspec.core.round.tree import chain
 from mmspec.imagegen.continuous.causal.target import CausalTarget
 from mmspec.imagegen.continuous.causal.transformer import CausalTransformer
 from mmspec.imagegen.continuous.head_sampling.head import Head
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Size, check_fields
 from mmspec.methods import MethodParts, method
 
 
@@ -25,12 +25,9 @@ class SmallCausal:
     last step, of the same scale where a table gives it; the rules couple both. The pipeline refuses temperature 0."""
 
     model: CausalTransformer
-    length: int = 4
+    length: Size = 4
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.length < 1:
-            raise ValueError(f"length: expected at least 1 token, got {self.length}; use 1 or more")
+    __post_init__ = check_fields
 
     @property
     def name(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,7 @@ from mmspec.imagegen.continuous.mar.diffusion import TRAINING_STEPS, diffusion
 from mmspec.imagegen.continuous.mar.diffusion_head import DenoisingMLP, DiffusionHead
 from mmspec.imagegen.continuous.mar.training import head_loss
 from mmspec.imagegen.continuous.mar.transformer import MARMlp
-from mmspec.io.validation import from_fields
+from mmspec.io.validation import Size, check_fields, from_fields
 
 HeadKind = Literal["diffusion", "sde"]
 
@@ -28,32 +28,26 @@ HeadKind = Literal["diffusion", "sde"]
 class CausalConfig:
     """The sizes of a causal model. No checkpoint of this kind is published; the names are ours."""
 
-    grid: int = 16  # tokens per side
-    token_dim: int = 16  # d
-    width: int = 768
-    depth: int = 12
-    heads: int = 12
+    grid: Size = 16  # tokens per side
+    token_dim: Size = 16  # d
+    width: Size = 768
+    depth: Size = 12
+    heads: Size = 12
     mlp_ratio: float = 4.0  # hidden width of the MLPs over the width
-    class_num: int = 1000  # labels are 0..class_num - 1, and -1 for no class
+    class_num: Size = 1000  # labels are 0..class_num - 1, and -1 for no class
     head: HeadKind = "sde"  # "diffusion" is MAR's head, "sde" a flow whose steps have a scale from a table
-    head_depth: int = 6
-    head_width: int = 1024
+    head_depth: Size = 6
+    head_width: Size = 1024
     head_steps: int = 20  # denoising steps of a sample
     span: float = 1.0  # of the "sde" head, see `SDEHead`; at 1 its last step is drawn
     norm_eps: float = 1e-6
 
     def __post_init__(self) -> None:
-        for name in ("grid", "token_dim", "width", "depth", "heads", "class_num", "head_depth", "head_width"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
+        check_fields(self)
         if self.width % self.heads:
             raise ValueError(f"width: expected a multiple of heads {self.heads}, got {self.width}; change one")
         if int(self.width * self.mlp_ratio) < 1:
             raise ValueError(f"mlp_ratio: expected a hidden width of at least 1, got {self.mlp_ratio}; correct it")
-        if self.head not in get_args(HeadKind):
-            raise ValueError(
-                f"head: expected one of {', '.join(get_args(HeadKind))}, got {self.head!r}; use one of these"
-            )
 
     @property
     def tokens(self) -> int:

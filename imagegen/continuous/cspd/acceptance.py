@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from mmspec.imagegen.continuous.head_sampling.head import Gaussian, Trajectory
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Range, check_fields
 
 Determinants = Literal["derived", "published", "none"]
 
@@ -33,20 +33,10 @@ class Relaxation:
         ValueError: A setting is out of range.
     """
 
-    temperature: float = 42.0
+    temperature: Annotated[float, Range(above=0, hint="1 for none, 42 as published")] = 42.0
     determinants: Determinants = "derived"
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if not self.temperature > 0:
-            raise ValueError(
-                f"temperature: expected a number above 0, got {self.temperature}; 1 for none, 42 as published"
-            )
-        if self.determinants not in get_args(Determinants):
-            raise ValueError(
-                f"determinants: expected one of {', '.join(get_args(Determinants))}, got "
-                f"{self.determinants!r}; use one of these"
-            )
+    __post_init__ = check_fields
 
 
 def log_scale(law: Gaussian, temperature: float) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from mmspec.imagegen.continuous.masked_target import MaskedModel, MaskedTarget
 from mmspec.imagegen.continuous.schedules.delayed_cache import DelayedCache
 from mmspec.imagegen.continuous.schedules.generation_order import GenerationStep
 from mmspec.imagegen.continuous.schedules.scheduled_steps import Schedules, schedules_of
-from mmspec.io.validation import number
+from mmspec.io.validation import Range, Share, number
 from mmspec.methods import MethodParts, method, value_of
 
 Window = Literal["patch", "truncate"]
@@ -63,9 +63,9 @@ class CSpD(Schedules):
 
     drafter: MaskedModel
     window: Window = "patch"
-    gamma: int = 8
+    gamma: Annotated[int, Range(1, hint="leave the decoding out for none")] = 8
     relaxation: Relaxation | float = field(default_factory=Relaxation)
-    prefill: float = 0.05
+    prefill: Share = 0.05
     tolerance: float | None = None
     context: Context | None = None
     num_sampling_steps: str | int | None = None
@@ -73,16 +73,6 @@ class CSpD(Schedules):
 
     def __post_init__(self) -> None:
         Schedules.__post_init__(self)
-        for name, allowed in (("window", get_args(Window)), ("context", (None, *get_args(Context)))):
-            if getattr(self, name) not in allowed:
-                raise ValueError(
-                    f"{name}: expected one of {', '.join(map(str, allowed))}, got {getattr(self, name)!r}; use "
-                    "one of these"
-                )
-        if self.gamma < 1:
-            raise ValueError(f"gamma: expected at least 1 step, got {self.gamma}; leave the decoding out for none")
-        if not 0 <= self.prefill <= 1:
-            raise ValueError(f"prefill: expected a fraction from 0 to 1, got {self.prefill}")
         if self.context is None:
             object.__setattr__(self, "context", "prefix" if self.window == "patch" else "drafts")
         if not isinstance(self.relaxation, Relaxation):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from mmspec.imagegen.continuous.head_sampling.head import Gaussian, Head, Trajec
 from mmspec.imagegen.continuous.head_sampling.speculation import speculate
 from mmspec.imagegen.continuous.schedules.generation_order import GenerationStep
 from mmspec.imagegen.continuous.schedules.step_annealing import Annealing
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Range, check_fields
 from mmspec.methods import method
 
 
@@ -99,13 +99,10 @@ class HeadSampling:
         ValueError: The window is below 1.
     """
 
-    window: int = 1
+    window: Annotated[int, Range(1, hint="1 is plain sampling")] = 1
     annealing: Annealing | None = None
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.window < 1:
-            raise ValueError(f"window: expected at least 1 state, got {self.window}; 1 is plain sampling")
+    __post_init__ = check_fields
 
     @property
     def exact(self) -> bool:

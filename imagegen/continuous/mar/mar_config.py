@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mmspec.io.validation import from_fields
+from mmspec.io.validation import Count, Size, check_fields, from_fields
 
 # width, layers of encoder and decoder each, heads, blocks and width of the diffusion head, published guidance scale
 SIZES = {
@@ -24,32 +24,27 @@ LEFT_OUT = ("mask_ratio_min", "label_drop_prob", "attn_dropout", "proj_dropout",
 class MARConfig:
     """The sizes of a MAR model under their published names."""
 
-    img_size: int = 256  # pixels per side
-    vae_stride: int = 16  # pixels per side of a latent cell
-    patch_size: int = 1  # latent cells per side of a token
-    encoder_embed_dim: int = 1024
-    encoder_depth: int = 16
-    encoder_num_heads: int = 16
-    decoder_embed_dim: int = 1024
-    decoder_depth: int = 16
-    decoder_num_heads: int = 16
+    img_size: Size = 256  # pixels per side
+    vae_stride: Size = 16  # pixels per side of a latent cell
+    patch_size: Size = 1  # latent cells per side of a token
+    encoder_embed_dim: Size = 1024
+    encoder_depth: Size = 16
+    encoder_num_heads: Size = 16
+    decoder_embed_dim: Size = 1024
+    decoder_depth: Size = 16
+    decoder_num_heads: Size = 16
     mlp_ratio: float = 4.0  # hidden width of the MLPs over the width
-    vae_embed_dim: int = 16
-    class_num: int = 1000
-    buffer_size: int = 64  # the positions in front of the image that hold the class
-    diffloss_d: int = 3  # the blocks of the diffusion head
-    diffloss_w: int = 1024  # the width of the diffusion head
+    vae_embed_dim: Size = 16
+    class_num: Size = 1000
+    buffer_size: Size = 64  # the positions in front of the image that hold the class
+    diffloss_d: Size = 3  # the blocks of the diffusion head
+    diffloss_w: Size = 1024  # the width of the diffusion head
     num_sampling_steps: str | int = "100"  # the head's default, see `kept_timesteps`
     norm_eps: float = 1e-6  # of every layer norm outside the head
-    caption_dim: int = 0  # a feature per buffer position; 0, as published, for classes alone
+    caption_dim: Count = 0  # a feature per buffer position; 0, as published, for classes alone
 
     def __post_init__(self) -> None:
-        sizes = ("img_size", "vae_stride", "patch_size", "encoder_embed_dim", "encoder_depth", "encoder_num_heads",
-                 "decoder_embed_dim", "decoder_depth", "decoder_num_heads", "vae_embed_dim", "class_num", "buffer_size",
-                 "diffloss_d", "diffloss_w")  # fmt: skip
-        for name in sizes:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; use a positive size")
+        check_fields(self)
         for part in ("encoder", "decoder"):
             width, heads = getattr(self, f"{part}_embed_dim"), getattr(self, f"{part}_num_heads")
             if width % heads:
@@ -58,8 +53,6 @@ class MARConfig:
                 )
             if int(width * self.mlp_ratio) < 1:
                 raise ValueError(f"mlp_ratio: expected a hidden width of at least 1, got {self.mlp_ratio}; correct it")
-        if self.caption_dim < 0:
-            raise ValueError(f"caption_dim: expected 0 for no captions or a width, got {self.caption_dim}; correct it")
         cell = self.vae_stride * self.patch_size
         if self.img_size % cell:
             raise ValueError(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from torch import Tensor
 
 from mmspec.imagegen.continuous.masked_target import MaskedModel
 from mmspec.imagegen.continuous.schedules.feature_cache import FeatureCachedModel, wanted_mask
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Range, check_fields
 from mmspec.methods import method
 
 
@@ -40,17 +41,14 @@ class DelayedCache:
         ValueError: A setting is out of range.
     """
 
-    every: int = 8
+    every: Annotated[int, Range(1, hint="use 1 to cache nothing")] = 8
     greedy: bool = False
 
     # read by the model with caches: all branches take part, and no other tokens are computed
     null = False
     tokens = 0.0
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.every < 1:
-            raise ValueError(f"every: expected at least 1 pass, got {self.every}; use 1 to cache nothing")
+    __post_init__ = check_fields
 
     @property
     def name(self) -> str:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mmspec.imagegen.continuous.masked_target import MaskedModel
 from mmspec.imagegen.continuous.schedules.token_cache import FULL_PASS, DecoderPass, TokenCache
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Share, Size, check_fields
 from mmspec.methods import method
 
 
@@ -44,19 +44,15 @@ class Lazy:
         ValueError: A setting is out of range.
     """
 
-    full: int = 5
-    every: int = 9
+    full: Size = 5
+    every: Size = 9
     null: bool = True
-    tokens: float | None = None
+    tokens: Share | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.full < 1 or self.every < 1:
-            raise ValueError(f"full, every: expected at least 1 pass, got {self.full} and {self.every}; use 1 or more")
         if self.tokens is None and not self.null:
             raise ValueError("tokens: expected a share where null is off, got None; leave lazy out to cache nothing")
-        if self.tokens is not None and not 0 <= self.tokens <= 1:
-            raise ValueError(f"tokens: expected a share of the tokens from 0 to 1, got {self.tokens}")
 
     @property
     def name(self) -> str:

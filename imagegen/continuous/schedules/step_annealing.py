@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from mmspec.imagegen.continuous.schedules.generation_order import GenerationStep
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Range, Share, check_fields
 from mmspec.methods import MethodParts, method
 
 Shape = Literal["linear", "cosine", "constant", "two-stage"]
@@ -39,22 +39,16 @@ class Annealing:
     """
 
     first: int = 50
-    last: int = 5
+    last: Annotated[int, Range(2)] = 5
     shape: Shape = "linear"
-    switch: float = 0.5
+    switch: Share = 0.5
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.shape not in get_args(Shape):
-            raise ValueError(
-                f"shape: expected one of {', '.join(get_args(Shape))}, got {self.shape!r}; use one of these"
-            )
-        if not 2 <= self.last <= self.first:
+        if self.last > self.first:
             raise ValueError(
                 f"last: expected 2 to {self.first} denoising steps, got {self.last}; use at most first={self.first}"
             )
-        if not 0 <= self.switch <= 1:
-            raise ValueError(f"switch: expected a fraction from 0 to 1, got {self.switch}")
 
     def at(self, step: int, total: int) -> int:
         """Return the denoising steps of autoregressive step `step` of `total`."""

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Annotated, Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from mmspec.core.round.draft import Draft, Law
 from mmspec.core.round.keys import Keys
 from mmspec.core.round.sampling import law_of
 from mmspec.core.round.tree import dynamic_tree
+from mmspec.io.validation import Range
 from mmspec.methods import MethodParts, method, value_of
 
 
@@ -71,7 +72,7 @@ class BestFirst(DynamicTree):
             have fewer nodes, and the nodes of a pass are those of the largest row.
     """
 
-    floor: float = 0.0
+    floor: Annotated[float, Range(0, below=1)] = 0.0
     score: NodeFilter | str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -79,8 +80,6 @@ class BestFirst(DynamicTree):
         object.__setattr__(self, "score", value_of(self.score, "vlm", "controller"))
         if self.score is not None and not hasattr(self.score, "keeps"):
             raise ValueError(f"score: expected a filter of nodes such as c2t, got {self.score}; use another method")
-        if not 0 <= self.floor < 1:
-            raise ValueError(f"floor: expected a chance from 0 up and below 1, got {self.floor}; change it")
 
     @classmethod
     def make(cls, settings: dict[str, Any], parts: MethodParts | None) -> Self:

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from mmspec.core.drafting.guided import DraftGuide, LevelScores, LevelwiseState
 from mmspec.core.drafting.picks import values_of
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Range, Share, Size, check_fields
 
 # the known probabilities after a row's text and a path behind it, None where no n-gram at its end is known
 Prior = Callable[[int, Sequence[int]], Mapping[int, float] | None]
@@ -27,21 +28,13 @@ class LatticeSearch:
         trust: The weight of the n-grams in the mixture with the drafter's distribution that scores a candidate.
     """
 
-    beam: int = 1
-    mass: float = 0.8
-    most: int = 15
-    share: float = 0.5
-    trust: float = 0.9
+    beam: Size = 1
+    mass: Annotated[float, Range(above=0, most=1)] = 0.8
+    most: Size = 15
+    share: Share = 0.5
+    trust: Annotated[float, Range(0, below=1)] = 0.9
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if min(self.beam, self.most) < 1:
-            raise ValueError(f"expected beam and most of at least 1, got {self.beam} and {self.most}; change them")
-        if not (0 < self.mass <= 1 and 0 <= self.share <= 1 and 0 <= self.trust < 1):
-            raise ValueError(
-                f"expected mass, share and trust within 0 and 1, and trust below 1, got {self.mass}, "
-                f"{self.share} and {self.trust}; change them"
-            )
+    __post_init__ = check_fields
 
 
 @torch.no_grad()

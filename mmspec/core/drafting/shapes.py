@@ -8,7 +8,7 @@ from typing import Literal
 
 from mmspec.core.drafting.tree_stop import TreeStops
 from mmspec.core.length.controls import FixedLength, LengthControl
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Size, check_fields
 from mmspec.methods import method, value_of
 
 # the rates at which a child of rank 0, 1, ... is accepted in sampled requests, for a deep tree
@@ -67,9 +67,9 @@ class DynamicTree:
             costs a host read, so captured rounds need none. Drafters with independent levels ignore them.
     """
 
-    nodes: int = 24
-    depth: int = 7
-    width: int = 4
+    nodes: Size = 24
+    depth: Size = 7
+    width: Size = 4
     stop: TreeStops = field(default=TreeStops(), kw_only=True)
 
     @property
@@ -80,10 +80,6 @@ class DynamicTree:
     def __post_init__(self) -> None:
         object.__setattr__(self, "stop", TreeStops(self.stop))
         check_fields(self)
-        if min(self.nodes, self.depth, self.width) < 1:
-            raise ValueError(
-                f"expected nodes, depth and width of at least 1, got {self.nodes}, {self.depth}, {self.width}"
-            )
         if self.nodes > (pool := self.pool(self.depth, self.width)):
             raise ValueError(
                 f"nodes: expected at most {pool} for depth {self.depth} and width {self.width}, got {self.nodes}"
@@ -132,8 +128,6 @@ class StaticTree:
         check_fields(self)
         if len(self.parents) < 2 or any(not 0 <= p < i for i, p in enumerate(self.parents) if i):
             raise ValueError(f"parents: expected at least one node and 0 <= parents[i] < i, got {self.parents}")
-        if self.drawn not in ("without_replacement", "with_replacement"):
-            raise ValueError(f"drawn: expected 'without_replacement' or 'with_replacement', got {self.drawn!r}")
         if self.shared and self.drawn != "without_replacement":
             raise ValueError(f"shared: expected siblings drawn without replacement, got {self.drawn!r}")
 
@@ -187,8 +181,6 @@ class Chain:
             raise ValueError(
                 f"length: expected a controller of lengths such as confidence, got {self.length}; use another"
             )
-        if self.drawn not in ("without_replacement", "deterministic"):
-            raise ValueError(f"drawn: expected 'without_replacement' or 'deterministic', got {self.drawn!r}")
 
     @property
     def longest(self) -> int:

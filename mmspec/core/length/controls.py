@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mmspec.core.round.draft import Draft, Verdict
 from mmspec.core.round.sampling import law_of
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Share, Size, check_fields
 from mmspec.methods import method
 
 
@@ -101,12 +101,9 @@ class FixedLength:
         longest: The values of a draft.
     """
 
-    longest: int = 5
+    longest: Size = 5
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        if self.longest < 1:
-            raise ValueError(f"longest: expected at least 1, got {self.longest}")
+    __post_init__ = check_fields
 
     def begin(self) -> None:
         return None
@@ -131,15 +128,13 @@ class ConfidenceStop:
         shortest: The fewest values of a draft.
     """
 
-    threshold: float = 0.4
+    threshold: Share = 0.4
     longest: int = 8
-    shortest: int = 1
+    shortest: Size = 1
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if not 0 <= self.threshold <= 1:
-            raise ValueError(f"threshold: expected a probability, got {self.threshold}")
-        if not 1 <= self.shortest <= self.longest:
+        if self.shortest > self.longest:
             raise ValueError(f"shortest: expected 1 <= shortest <= longest, got {self.shortest} and {self.longest}")
 
     def begin(self) -> ConfidenceStop:

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
 from mmspec.core.length.controls import outcomes
 from mmspec.core.round.draft import Draft, Verdict
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Count, Range, Share, Size, check_fields
 from mmspec.methods import method
 
 _RECENT, _SETTLED = 0.5, 0.9  # the weights of the past in the share of accepted values and in the threshold
@@ -42,21 +42,16 @@ class EntropyStop:
         shortest: The fewest values of a draft; with 0 a round may draft nothing.
     """
 
-    threshold: float = 0.4
-    goal: float = 0.9
-    step: float = 0.01
-    scale: float | None = 0.2
-    longest: int = 8
-    shortest: int = 1
+    threshold: Share = 0.4
+    goal: Share = 0.9
+    step: Share = 0.01
+    scale: Annotated[float, Range(above=0, hint="0.2 is usual for text")] | None = 0.2
+    longest: Size = 8
+    shortest: Count = 1
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for name in ("threshold", "goal", "step"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}: expected a number from 0 to 1, got {getattr(self, name)}; correct it")
-        if self.scale is not None and self.scale <= 0:
-            raise ValueError(f"scale: expected a number above 0 or none, got {self.scale}; 0.2 is usual for text")
-        if not 0 <= self.shortest <= self.longest or self.longest < 1:
+        if self.shortest > self.longest:
             raise ValueError(f"shortest: expected 0 <= shortest <= longest, got {self.shortest} and {self.longest}")
 
     def begin(self) -> EntropyGrowth:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mmspec.core.length.controls import outcomes
 from mmspec.core.round.draft import Draft, Verdict
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import Size, check_fields
 from mmspec.methods import method
 
 _PRIOR, _SHARE = 16.0, 0.7  # the weight, in verified values, of the acceptance that a request begins with
@@ -40,14 +40,10 @@ class BatchBudget:
         longest: The most values of a row's draft.
     """
 
-    nodes: int = 16
-    longest: int = 8
+    nodes: Size = 16
+    longest: Size = 8
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-        for name in ("nodes", "longest"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected at least 1, got {getattr(self, name)}; 4 values a row are usual")
+    __post_init__ = check_fields
 
     def begin(self) -> BatchGrowth:
         """Return the decisions for a draft outside a request, which all rows can use in full."""

@@ -162,8 +162,8 @@ def test_its_text_has_all_settings() -> None:
     made = parse("entropy:threshold=0.6,scale=none,longest=4", "image", "controller").make()
     assert made == EntropyStop(0.6, scale=None, longest=4)
     for wrong, match in (
-        ("entropy:threshold=1.5", "threshold: expected a number from 0 to 1, got 1.5"),
-        ("entropy:scale=0", "scale: expected a number above 0"),
+        ("entropy:threshold=1.5", "threshold: expected at least 0 and at most 1, got 1.5"),
+        ("entropy:scale=0", "scale: expected above 0"),
         ("entropy:shortest=9", "expected 0 <= shortest"),
     ):
         with pytest.raises(ValueError, match=match):

@@ -214,9 +214,9 @@ def test_far_tokens_stay_finite_where_densities_underflow() -> None:
 
 
 def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(ValueError, match="temperature: expected a number above 0, got 0"):
+    with pytest.raises(ValueError, match="temperature: expected above 0, got 0"):
         Relaxation(0)
-    with pytest.raises(ValueError, match="determinants: expected one of derived, published, none, got 'paper'"):
+    with pytest.raises(ValueError, match="determinants: expected 'derived', 'published' or 'none', got 'paper'"):
         Relaxation(1.0, "paper")
     draft, target = pair(0.0, 1.0)
     with pytest.raises(ValueError, match="temperature: expected a number above 0, got 0"):

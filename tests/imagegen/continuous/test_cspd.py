@@ -152,10 +152,10 @@ def test_the_target_alone_begins(share: float, all_stand: None) -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        (dict(window="cut"), "window: expected one of patch, truncate, got 'cut'"),
-        (dict(context="all"), "context: expected one of None, prefix, drafts"),
-        (dict(gamma=0), "gamma: expected at least 1 step"),
-        (dict(prefill=1.5), "prefill: expected a fraction"),
+        (dict(window="cut"), "window: expected 'patch' or 'truncate', got 'cut'"),
+        (dict(context="all"), "context: expected 'prefix', 'drafts' or None"),
+        (dict(gamma=0), "gamma: expected at least 1"),
+        (dict(prefill=1.5), "prefill: expected at least 0 and at most 1"),
         (dict(tolerance=0.1), "tolerance: expected window 'truncate' and context 'drafts'"),
         (
             dict(lazy=Lazy(2, 3), window="truncate", context="prefix"),
@@ -163,7 +163,7 @@ def test_the_target_alone_begins(share: float, all_stand: None) -> None:
         ),
         (dict(lazy=Lazy(2, 3), context="drafts"), "lazy: expected window 'patch' and context 'prefix'"),
         (dict(tolerance=-1.0, window="truncate"), "tolerance: expected a distance of 0 or more"),
-        (dict(relaxation=0.0), "temperature: expected a number above 0"),
+        (dict(relaxation=0.0), "temperature: expected above 0"),
     ],
 )
 def test_wrong_settings_are_refused(settings: dict, said: str) -> None:

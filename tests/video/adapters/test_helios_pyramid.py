@@ -159,7 +159,7 @@ def test_invalid_helios_settings_are_refused() -> None:
             lambda: HeliosVideo(helios(), staged(), STEPS, PLAN).open(TEXT, GivenBlockNoise([TEXT]), (8, 12)),
             "size: expected multiples of 8 and 8",
         ),
-        (lambda: ZeroStarGuidance(2.0, NEGATIVE, zeroed=-1), "zeroed: expected 0 or more"),
+        (lambda: ZeroStarGuidance(2.0, NEGATIVE, zeroed=-1), "zeroed: expected at least 0"),
     ):
         with pytest.raises(ValueError, match=told):
             make()

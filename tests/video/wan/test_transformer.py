@@ -101,7 +101,7 @@ def test_configs_of_no_model_are_refused(changed: dict) -> None:
 
 
 def test_contexts_of_no_size_are_refused() -> None:
-    with pytest.raises(ValueError, match="at_once: expected None or at least 1"):
+    with pytest.raises(ValueError, match="at_once: expected at least 1"):
         Cached(at_once=0)
     with pytest.raises(ValueError, match="frames: expected at least 1"):
         Rebuilt(0)

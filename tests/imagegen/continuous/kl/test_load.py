@@ -84,7 +84,7 @@ def without(state: dict, key: str) -> dict:
         (lambda sd: sd, {"z_channels": 5}, "z_channels: expected embed_dim 3, got 5"),
         (lambda sd: sd, {"ch": "8"}, "ch: expected int, got '8'"),
         (lambda sd: sd, {"norm_groups": 3}, "ch_mult: expected widths that are multiples of 3"),
-        (lambda sd: sd, {"scale": 0.0}, "scale: expected a number above 0"),
+        (lambda sd: sd, {"scale": 0.0}, "scale: expected above 0"),
         (lambda sd: sd, {"depth": 3}, r"\['depth'\]"),
         (lambda sd: {}, {}, "got nothing"),
         (lambda sd: "kl16.ckpt", {}, "mmspec convert kl16.ckpt FOLDER --kind mar"),

@@ -88,7 +88,7 @@ def test_a_drafter_of_another_width_reads_the_same_captions(context: str) -> Non
         (lambda: pipeline()("red", pixels=False), "prompts: expected class labels"),
         (lambda: captioned()(["red", 3], pixels=False), "expected texts or class labels, got both"),
         (lambda: captioned()([3, "red"], pixels=False), "prompts: expected class labels"),
-        (lambda: replace(SIZES, caption_dim=-1), "caption_dim: expected 0"),
+        (lambda: replace(SIZES, caption_dim=-1), "caption_dim: expected at least 0"),
         (lambda: captioned().save_pretrained(Path("nowhere")), "captions: expected a CaptionEncoder"),
         (
             lambda: MARPipeline(MAR(replace(SIZES, caption_dim=7)), None, encode)("red", pixels=False),
