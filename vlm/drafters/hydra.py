@@ -40,9 +40,7 @@ class HydraInputBlock(nn.Module):
 class HydraConfig(PrefixConfig):
     """The sizes of Hydra's heads and of its prefix layer. Hydra++ has the layer, layers=4 and dropout=0.2."""
 
-    dropout: Annotated[float, Range(0, below=1)] = (
-        0.0  # of inputs in training, for every block and vocabulary-wide head
-    )
+    dropout: Annotated[float, Range(0, below=1)] = 0.0  # of inputs of blocks and wide heads, in training
 
 
 @method(

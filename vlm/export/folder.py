@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from mmspec.core.drafting.layer import DraftLayer
 from mmspec.io.files import replacing, write_json_atomic
 from mmspec.io.pretrained import CONFIG, WEIGHTS
+from mmspec.io.validation import Size, check_fields
 from mmspec.methods import methods
 from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter
 from mmspec.vlm.drafters.reduced_vocabulary import ReducedHead
@@ -36,13 +37,10 @@ class ExportOptions:
 
     verifier: Verifier
     dtype: torch.dtype = torch.bfloat16
-    speculative_tokens: int | None = None
-    max_position_embeddings: int | None = None
+    speculative_tokens: Size | None = None
+    max_position_embeddings: Size | None = None
 
-    def __post_init__(self) -> None:
-        for name in ("speculative_tokens", "max_position_embeddings"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name}: expected at least 1, got {value}")
+    __post_init__ = check_fields
 
     @property
     def positions(self) -> int:

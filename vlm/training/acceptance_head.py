@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import DraftLayer
+from mmspec.io.validation import Positive, Range, Size, check_fields
 from mmspec.training.loop import update
 from mmspec.training.schedule import Schedule
 from mmspec.vlm.admission import take_apart
@@ -31,17 +33,12 @@ class AcceptanceSamples:
 class AcceptanceSettings:
     """The settings of an acceptance head's training; the defaults follow the public recipe."""
 
-    depths: int = 6  # labelled levels of a draft
-    reject_weight: float = 6.0  # of rejection in the loss
-    replaced: float = 0.15  # the share of drawn tokens replaced by the text's own tokens, which have no label
-    temperature: float = 1.0  # of the drafts
+    depths: Size = 6  # labelled levels of a draft
+    reject_weight: Positive = 6.0  # of rejection in the loss
+    replaced: Annotated[float, Range(0, below=1)] = 0.15  # of drawn tokens, by unlabelled tokens of the text
+    temperature: Positive = 1.0  # of the drafts
 
-    def __post_init__(self) -> None:
-        if self.depths < 1 or self.reject_weight <= 0 or not 0 <= self.replaced < 1 or self.temperature <= 0:
-            raise ValueError(
-                "expected depths of at least 1, reject_weight and temperature above 0 and replaced in [0, 1), "
-                f"got {self}; change them"
-            )
+    __post_init__ = check_fields
 
 
 def acceptance_label(target: Tensor, drafter: Tensor, token: Tensor) -> Tensor:

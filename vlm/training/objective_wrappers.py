@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 
+from mmspec.io.validation import Range, check_fields
 from mmspec.vlm.training.losses import forward_kl
 from mmspec.vlm.training.objective import DepthPredictions, Objective, predictions
 from mmspec.vlm.training.teacher import VlmTeacherBatch
@@ -128,11 +130,9 @@ class SelectTokens(ObjectiveWrapper):
     worse throughout."""
 
     reference: nn.Module  # frozen, of the same kind and target; distilled on all tokens in the paper
-    share: float = 0.4  # of trained places, 0.4 in the paper's experiments; 1 trains all
+    share: Annotated[float, Range(above=0, most=1)] = 0.4  # of trained places, 0.4 in the paper; 1 trains all
 
-    def __post_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise ValueError(f"share: expected above 0 and at most 1, got {self.share}")
+    __post_init__ = check_fields
 
     def __call__(
         self, drafter: nn.Module, parts: object, batch: VlmTeacherBatch, progress: float = 0.0

@@ -6,13 +6,14 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from torch import nn
 
 from mmspec.io.files import append_lines
 from mmspec.io.interrupts import Stopped, stop_requests
+from mmspec.io.validation import Range, Size, check_fields
 from mmspec.vlm.hf_model import class_generate
 from mmspec.vlm.training.examples import JsonExamples, is_tokenizer, render_chat
 
@@ -23,13 +24,11 @@ _MARK = "\u2042"
 
 @dataclass(frozen=True, slots=True)
 class PromptSettings:
-    longest: int = 110  # most tokens of a prompt; longer prompts are dropped
-    batch: int = 64  # prompts written at a time
+    longest: Annotated[int, Range(_SHORTEST)] = 110  # most tokens of a prompt; longer prompts are dropped
+    batch: Size = 64  # prompts written at a time
     seed: int = 0  # of sampling
 
-    def __post_init__(self) -> None:
-        if self.longest < _SHORTEST or self.batch < 1:
-            raise ValueError(f"expected longest of at least {_SHORTEST} and batch of at least 1, got {self}")
+    __post_init__ = check_fields
 
 
 def write_own_prompts(

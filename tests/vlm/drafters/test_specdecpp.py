@@ -190,7 +190,7 @@ def test_training_separates_accepted_drafts_from_rejected_drafts() -> None:
 
 def test_impossible_settings_are_refused() -> None:
     for settings in (dict(depths=0), dict(reject_weight=0.0), dict(replaced=1.0), dict(temperature=0.0)):
-        with pytest.raises(ValueError, match="expected depths"):
+        with pytest.raises(ValueError, match=f"^{next(iter(settings))}: expected"):
             AcceptanceSettings(**settings)
     with pytest.raises(ValueError, match="threshold"):
         AcceptanceStop(Told(), threshold=1.5)

@@ -68,5 +68,5 @@ def test_templates_without_a_recognisable_user_turn_are_refused(template: str | 
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(ValueError, match="^expected longest"):
+    with pytest.raises(ValueError, match="^(longest|batch): expected at least"):
         PromptSettings(longest=3)
