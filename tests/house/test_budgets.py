@@ -10,7 +10,7 @@ from tests.house.tree import ROOT
 BUDGETS = {
     "demos": 500,
     "docs": 1_500,
-    "imagegen": 11_200,
+    "imagegen": 11_000,
     "kernels": 4_500,
     "mmspec": 200,
     "mmspec/attach": 600,
