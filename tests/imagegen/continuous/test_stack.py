@@ -124,6 +124,6 @@ def test_a_window_below_1_is_refused() -> None:
 def test_without_noise_nothing_is_drafted() -> None:
     """Refused before a pass is made."""
     for decoding in (ScheduledSteps(head_sampling=HeadSampling(4)), CSpD(pipeline())):
-        with pytest.raises(ValueError, match="temperature: expected above 0"):
+        with pytest.raises(ValueError, match="temperature: expected a number above 0"):
             pipeline().start([1], decoding=decoding, temperature=0)
     assert pipeline().start([1], decoding=CSpD(pipeline(), window="truncate", tolerance=0.0), temperature=0).step()
