@@ -46,6 +46,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+RANGES = (
+    "In signatures, `Size` is a whole number from 1, `Count` from 0, `Share` a number from 0 to 1, `Positive` a number "
+    "above 0."
+)
+
+
 def reference_page(package: str) -> str:
     """Return Markdown: the package, and every name it hands out; a name that another page has is a link to there."""
     title, lines, shown = AREAS[package], [], []
@@ -57,7 +63,8 @@ def reference_page(package: str) -> str:
             lines.append(f"- [`{title}.{name}`][{home.path}]: {first_sentence(home)}")
         else:
             shown.append(f"::: {home.path}\n    options:\n      heading: {name}\n      toc_label: {name}")
-    return "\n\n".join([f"# {title}", first_sentence(Home(package, "")), "\n".join(lines), *shown]) + "\n"
+    opening = [f"# {title}", first_sentence(Home(package, "")), *([RANGES] if shown else [])]
+    return "\n\n".join([*opening, "\n".join(lines), *shown]) + "\n"
 
 
 def first_sentence(home: Home) -> str:

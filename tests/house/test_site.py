@@ -200,7 +200,7 @@ def test_it_builds_and_a_broken_link_or_a_silent_name_does_not(tmp_path: Path) -
     assert not [path.name for path, text in pages.items() if fetched.search(text)]
     assert "round-title" in pages[tmp_path / "site" / "concepts" / "round.html"]  # the drawing stands in the page
     core = re.sub("<[^>]+>", "", pages[tmp_path / "site" / "reference" / "mmspec.core.html"])
-    assert "ConfidenceStop(threshold: float = 0.4" in core  # a class shows what it takes
+    assert "ConfidenceStop(threshold: Share = 0.4" in core  # a class shows what it takes
 
     page = copy / "docs" / "quickstart.md"
     whole = page.read_text(encoding="utf-8")
@@ -211,7 +211,7 @@ def test_it_builds_and_a_broken_link_or_a_silent_name_does_not(tmp_path: Path) -
     assert all(name in done.stderr for name in ("nowhere.md", "no-heading", "mmspec.nothing"))
     page.write_text(whole)
 
-    tree = copy / "mmspec" / "core" / "tree.py"
+    tree = copy / "mmspec" / "core" / "round" / "tree.py"
     tree.write_text(tree.read_text(encoding="utf-8").replace('"""The number of nodes N, the root included."""', "..."))
     done = build(copy, tmp_path / "site")
     assert done.returncode != 0 and "mmspec.core.Tree.nodes" in done.stderr
