@@ -213,7 +213,7 @@ def _generate(
     from time import perf_counter
 
     from mmspec.core.round.rules.base import UnsupportedCombination
-    from mmspec.run.drawn_figures import figures_of
+    from mmspec.run.timed_run import figures_of
 
     pictures, stats, errors = [], [], {}
     began = perf_counter()

@@ -195,7 +195,7 @@ def _tokens(
     import numpy as np
 
     from mmspec.core.round.rules.base import UnsupportedCombination
-    from mmspec.run.drawn_figures import figures_of
+    from mmspec.run.timed_run import figures_of
 
     usual = {name: value for name, value in TOKENS.items() if options[name] is None}
     opened = open_discrete(model, decoding, options | usual, _token_resources, "video", placement)

@@ -15,7 +15,7 @@ from mmspec.evaluate.base.media import load_output
 from mmspec.evaluate.engine.shards import Records
 from mmspec.io.files import replacing, write_text_atomic
 from mmspec.io.video_files import has_mp4_writer, write_video
-from mmspec.run.options import check_choice
+from mmspec.run.decoding_options import check_choice
 
 FPS = 8.0  # frame rate of videos; VBench counts frames and ignores times
 _FORBIDDEN_IN_NAMES = "/\\\0"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from torch import nn
 
-from mmspec.run.timed_run import TimedRun
+from mmspec.run.timed_run import TimedRun, first_difference
 from mmspec.run.vlm_runs import Inputs, run_ours
 
 
@@ -30,14 +29,6 @@ class Comparison:
     def speedup(self) -> float:
         """The ratio of seconds a value, plain to drafted."""
         return (self.plain.seconds / self.plain.tokens) / (self.drafted.seconds / self.drafted.tokens)
-
-
-def first_difference(plain: Sequence[Hashable], drafted: Sequence[Hashable]) -> int | None:
-    """Return the first value of a row that differs, counted from 1; None where none does."""
-    for place, (mine, other) in enumerate(zip(plain, drafted, strict=False), 1):
-        if mine != other:
-            return place
-    return None if len(plain) == len(drafted) else min(len(plain), len(drafted)) + 1
 
 
 def compare(

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from mmspec import zoo
 from mmspec.methods import methods, names
 from mmspec.methods.text import joined, split
-from mmspec.run.decoding_options import decoding_call, refuse_options
+from mmspec.run.decoding_options import check_choice, decoding_call, refuse_options
 from mmspec.run.model_kinds import CONTINUOUS_MODELS, MASKED, continuous_kind, in_zoo
-from mmspec.run.options import check_choice
 from mmspec.run.resources import PictureResources, checked_captions, labels_of
 from mmspec.zoo.world.image import class_names
 

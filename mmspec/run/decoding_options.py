@@ -1,8 +1,8 @@
-"""Decodings from the command line: a text, and options that are shorthands of its settings."""
+"""Options of the command line: choices, and decodings as a text with shorthands of its settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mmspec.methods import Domain, MethodCall, find, methods, names, parse
@@ -48,3 +48,10 @@ def check_needs(part: str, text: str, domain: Domain, models: str) -> None:
 
 
 PLAIN = "ar"  # plain decoding, in every sweep and in benches of drawn output
+
+
+def check_choice(option: str, value: object, known: Iterable[str], purpose: str = "") -> None:
+    """Check that the value of an option is among those known; `purpose` is a note on these, such as " for vectors"."""
+    known = tuple(known)
+    if value not in known:
+        raise ValueError(f"{option}: expected one of {', '.join(known)}{purpose}, got {value!r}, pick one of these")

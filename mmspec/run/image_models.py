@@ -17,9 +17,8 @@ from mmspec.io.readers import read_json
 from mmspec.methods import Domain, MethodCall, find, methods, names, parse
 from mmspec.methods.settings import nearest
 from mmspec.methods.text import joined, split
-from mmspec.run.decoding_options import decoding_call
+from mmspec.run.decoding_options import check_choice, decoding_call
 from mmspec.run.model_kinds import CODES, IMAGE_MODELS
-from mmspec.run.options import check_choice
 from mmspec.run.resources import PictureResources, checked_captions, labels_of
 from mmspec.zoo.world.image import class_names
 

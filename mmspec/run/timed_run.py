@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -92,3 +92,32 @@ def parts_of(stats: Stats, seconds: float) -> dict[str, float]:
 def row_passes(stats: Stats) -> tuple[int, ...]:
     """Return the target passes of each row, including the prompt's."""
     return tuple(sum(lengths[row] is not None for lengths in stats.accepted) for row in range(len(stats.emitted)))
+
+
+def first_difference(plain: Sequence[Hashable], drafted: Sequence[Hashable]) -> int | None:
+    """Return the first value of a row that differs, counted from 1; None where none does."""
+    for place, (mine, other) in enumerate(zip(plain, drafted, strict=False), 1):
+        if mine != other:
+            return place
+    return None if len(plain) == len(drafted) else min(len(plain), len(drafted)) + 1
+
+
+def figures_of(parts: Sequence[Stats], seconds: float, failed: Collection[int] = ()) -> dict:
+    """Return the cost of a call of several requests, rounded once for the screen and the file; `seconds` is its wall
+    time. The numbers of failed images are left out of means unless all have failed."""
+    costs = [pair for stats in parts for pair in zip(row_passes(stats), stats.emitted, strict=True)]
+    whole = [pair for number, pair in enumerate(costs) if number not in failed]
+    passes, emitted = zip(*(whole or costs), strict=True)
+    times = (*parts[0].seconds(), "other")
+    return {
+        "images": len(whole),
+        "seconds": round(seconds, 3),
+        "drafter": parts[0].drafter,
+        "rule": parts[0].rule,
+        "exact": all(stats.exact for stats in parts),
+        "target_passes": round(sum(passes) / len(passes), 1),
+        "plain_passes": round(sum(emitted) / len(emitted), 1),
+        "step_compression": round(sum(emitted) / sum(passes), 3),
+        "drafter_passes": sum(stats.drafter_passes for stats in parts),
+        **{f"{part}_s": round(sum(getattr(stats, f"{part}_s") for stats in parts), 4) for part in times},
+    }

@@ -27,9 +27,8 @@ from mmspec.run.continuous_models import (
     rule_names,
     split_rule,
 )
-from mmspec.run.decoding_options import decoding_call
+from mmspec.run.decoding_options import check_choice, decoding_call
 from mmspec.run.model_kinds import CONTINUOUS_MODELS, MASKED, continuous_kind, in_zoo
-from mmspec.run.options import check_choice
 from mmspec.run.placement import clock, weights_of
 from mmspec.run.timed_run import TimedRun, counted_passes, raise_errors, row_passes, timed_run
 from mmspec.zoo.world.image import class_names

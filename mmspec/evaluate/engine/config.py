@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mmspec.evaluate.engine.suite import Setting, Suite
-from mmspec.run.options import check_choice
+from mmspec.run.decoding_options import check_choice
 from mmspec.run.placement import AUTO, DEVICE_HELP, DTYPE_HELP, Placement, placement_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mmspec.evaluate.engine.config import BenchConfig
 from mmspec.methods import MethodInfo
 from mmspec.methods.text import split
-from mmspec.run.options import check_choice
+from mmspec.run.decoding_options import check_choice
 
 if TYPE_CHECKING:
     from mmspec.evaluate.engine.domain import Domain

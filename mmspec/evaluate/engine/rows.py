@@ -12,7 +12,7 @@ import torch
 from mmspec.evaluate.engine.runs import FAILURES, Attempt, completed, failures
 from mmspec.evaluate.engine.statistics import mean, middle, paired_ratios, pairs, spread, time_split
 from mmspec.evaluate.engine.suite import Method
-from mmspec.run.timed_run import TimedRun
+from mmspec.run.timed_run import TimedRun, first_difference
 
 TIE = 1e-3  # passes over several values and over a single value may round float32 log-weights this differently
 # logits of passes of two widths may differ by this many units of a dtype's spacing at 1: logits lie between 16 and 32,
@@ -72,7 +72,7 @@ def differences(
             if isinstance(a, TimedRun) and isinstance(b, TimedRun) and a.output != b.output:
                 rows = enumerate(zip(a.output, b.output, strict=True))
                 parted = [
-                    Difference(case, row, _first(x, y), _margin(of_case(case), row, x, y))
+                    Difference(case, row, first_difference(x, y) - 1, _margin(of_case(case), row, x, y))
                     for row, (x, y) in rows
                     if x != y
                 ]
@@ -82,14 +82,8 @@ def differences(
 
 def _margin(margin: Margin, row: int, peer: Sequence, own: Sequence) -> float:
     """Return the margin at the first difference of two rows; infinite where one row only continues the other."""
-    place = _first(peer, own)
+    place = first_difference(peer, own) - 1
     return margin(row, place, own[place]) if place < min(len(peer), len(own)) else math.inf
-
-
-def _first(a: Sequence, b: Sequence) -> int:
-    """Return the first index at which two sequences differ, or the length of the shorter."""
-    pairs = enumerate(zip(a, b, strict=False))
-    return next((place for place, (x, y) in pairs if x != y), min(len(a), len(b)))
 
 
 Results = Mapping[str, Sequence[Sequence[Attempt]]]

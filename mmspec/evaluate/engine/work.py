@@ -18,7 +18,7 @@ from mmspec.evaluate.engine.suite import CellGroup
 from mmspec.evaluate.engine.task_runners import ProgressCallback, TaskRunner, run_local
 from mmspec.evaluate.engine.worker import DrawTask, ScoreTask, Task, run_identity
 from mmspec.io.interrupts import Stopped
-from mmspec.run.options import check_choice
+from mmspec.run.decoding_options import check_choice
 
 Engine = Literal["local", "ray"]
 ENGINES = ("local", "ray")

@@ -11,8 +11,8 @@ from mmspec.evaluate.engine.config import option
 from mmspec.evaluate.engine.drawn import LARGEST, DrawnBenchConfig, DrawnSetting
 from mmspec.evaluate.engine.suite import Method
 from mmspec.io.validation import LARGEST_SCALE
+from mmspec.run.decoding_options import check_choice
 from mmspec.run.model_kinds import IMAGE_MODELS
-from mmspec.run.options import check_choice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from mmspec.evaluate.engine.config import BenchConfig, option
 from mmspec.evaluate.engine.suite import Method, Setting
-from mmspec.run.options import check_choice
+from mmspec.run.decoding_options import check_choice
 
 if TYPE_CHECKING:
     from mmspec.evaluate.vlm.requests import VlmTask

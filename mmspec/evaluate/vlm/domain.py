@@ -24,7 +24,7 @@ from mmspec.evaluate.vlm.suites import SUITES, SWEPT
 from mmspec.evaluate.vlm.united import united
 from mmspec.methods import parse
 from mmspec.methods.text import split
-from mmspec.run.options import check_choice
+from mmspec.run.decoding_options import check_choice
 from mmspec.run.placement import inputs_on, weights_of
 from mmspec.run.timed_run import TimedRun
 from mmspec.run.vlm_models import (

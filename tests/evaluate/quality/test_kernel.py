@@ -58,7 +58,7 @@ def test_sets_that_cannot_be_compared_are_refused(wrong: np.ndarray) -> None:
 
 
 def test_without_torchmetrics_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torchmetrics.image", None)
+    monkeypatch.setitem(sys.modules, "torchmetrics", None)
     for measure in (lambda: frechet(drawn(0, 4), drawn(1, 4)), lambda: inception_score(np.full((4, 2), 0.5))):
         with pytest.raises(ValueError, match=r"expected torchmetrics, got none; pip install \"mmspec\[eval\]\""):
             measure()
